@@ -1,0 +1,59 @@
+/* The configuration: one table of directives (name, type, place, default,
+ * range, one-line description) drives parsing, defaults, checks, the dump and
+ * the documentation test. The file's syntax is conf_ini's business.
+ *
+ * Ownership: struct conf owns everything in it; conf_free() gives it back.
+ * Errors: every problem is reported through the error callback as one line
+ * (file:line: what, and what would be right); loading goes on to the end of
+ * the file so that all are told. */
+#ifndef H2FPM_FPM_CONF_H
+#define H2FPM_FPM_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "pool/settings.h"
+
+struct global_settings {
+	char *error_log; /* NULL: stderr. "syslog" is refused by name */
+	int64_t log_level; /* enum log_level */
+	char *pid;
+	bool daemonize;
+	int64_t process_control_timeout_ms; /* 0: a graceful stop waits as long as it takes */
+	int64_t watchdog_timeout_ms;        /* ours: a pool process without a heartbeat for so long is killed */
+};
+
+struct conf {
+	char *file;
+	struct global_settings global;
+	struct pool_settings **pools;
+	size_t pool_count;
+};
+
+/* Told of each problem: the whole line, without a newline. */
+typedef void conf_error_fn(void *context, const char *line); /* the one typedef: a function type cannot be named otherwise */
+
+/* Reads file (or, with a NULL file, the text), applies defaults, checks. NULL
+ * when anything was wrong; all of it has been told then. */
+struct conf *conf_load(const char *file, conf_error_fn *error, void *context);
+struct conf *conf_parse(const char *name, const char *text, size_t len, conf_error_fn *error, void *context);
+void conf_free(struct conf *conf);
+
+/* Writes the [global] section and one pool (NULL: all of them) as INI that
+ * conf_parse reads back to the same values: how a pool process is told. */
+bool conf_dump(const struct conf *conf, const struct pool_settings *pool, FILE *out)
+	__attribute__((warn_unused_result));
+
+/* The table, for the man page and its test: i from 0 until NULL. */
+struct conf_description {
+	const char *section; /* "global" or "pool" */
+	const char *name;    /* "pm.max_children", "env[]" */
+	const char *type;    /* "size", "time", … */
+	const char *default_text;
+	const char *description;
+};
+const struct conf_description *conf_describe(size_t i);
+
+#endif
