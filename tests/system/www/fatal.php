@@ -1,0 +1,2 @@
+<?php
+undefined_function_of_the_test();

@@ -1,0 +1,4 @@
+<?php
+// Never ends by itself.
+for (;;)
+	usleep(10000);
