@@ -1,0 +1,132 @@
+/* One pool's broker: the state that its modules share, and their map.
+ *
+ *   frontend  listeners and client connections: bytes ⇄ mux events
+ *   request   one request's life, from BEGIN_REQUEST to its access-log line
+ *   queue     which request is next (pure)
+ *   worker    a worker's states and its private connection
+ *   crew      how many workers there are: starting, replacing, backing off
+ *   spawn     fork + exec of one worker with its private listening socket
+ *   backoff   growing delays with jitter (pure)
+ *   meta      what the broker reads from a request's parameters (pure)
+ *   script    which file PHP would run, and whether it may
+ *   spool     a request's body, in memory or in an unlinked file
+ *   reply     the answers that need no worker
+ *   access    the access log's lines (pure)
+ *   allow     listen.allowed_clients (pure)
+ *
+ * Single-threaded, one libev loop; nothing blocks after start-up. What dies
+ * is put on a retired list and freed by pool.c at the end of the loop turn,
+ * so that no callback frees what its caller still holds. */
+#ifndef H2FPM_POOL_BROKER_H
+#define H2FPM_POOL_BROKER_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "fpm/log.h"
+#include "pool/allow.h"
+#include "pool/backoff.h"
+#include "pool/queue.h"
+#include "pool/script.h"
+#include "pool/settings.h"
+#include "protocol/list.h"
+#include "protocol/mux.h"
+
+enum { BROKER_SCRATCH_BYTES = 65536 };
+
+/* Monotonic counters since the pool process started. */
+struct counters {
+	uint64_t connections;
+	uint64_t accepted; /* requests begun */
+	uint64_t finished; /* answers by workers, complete */
+	uint64_t replied;  /* answers without a worker: 4xx, 5xx, ping */
+	uint64_t cancelled_queued;
+	uint64_t cancelled_running;
+	uint64_t retried;
+	uint64_t cut; /* answers that could not be completed */
+	uint64_t bad_connections;
+	uint64_t refused_clients;
+	uint64_t crashes;
+};
+
+/* Where a pool is in its own life. */
+enum broker_phase {
+	BROKER_SERVING,
+	BROKER_DRAINING, /* no new connections; what is here is finished */
+	BROKER_STOPPING, /* waiting for the workers to be gone */
+};
+
+struct broker {
+	struct ev_loop *loop;
+	const struct pool_settings *settings;
+	enum broker_phase phase;
+
+	/* frontend */
+	struct ev_io *listeners;
+	int listener_count;
+	bool accepting;
+	struct ev_timer accept_timer; /* after EMFILE and its kind */
+	struct mux_limits limits;
+	struct allow allow;
+	struct list conns; /* open ones */
+	struct list lingering;
+	struct ev_timer linger_timer;
+	struct list retired_conns;
+	int64_t conn_count; /* descriptors in use by clients */
+	int64_t spool_count; /* and by spool files */
+	int64_t descriptor_max; /* for both together */
+
+	/* request: one list a state, but for the queue */
+	struct list requests[6];
+	struct queue queue;
+	struct ev_timer queue_timer;
+	struct list free_requests;
+	size_t free_request_count;
+	struct script_judge judge;
+
+	/* worker, crew */
+	struct list workers[6]; /* by enum worker_state */
+	int64_t worker_count;   /* that serve or will: not the stopping ones */
+	struct list retired_workers;
+	struct backoff start_backoff;
+	struct ev_timer start_timer;
+	char **worker_argv;
+	char **worker_envp;
+	struct rlimit worker_nofile; /* as it was before the broker raised its own */
+
+	/* pool */
+	struct ev_io link_io;
+	struct ev_timer heartbeat_timer;
+	struct ev_timer stop_timer;
+	struct ev_prepare turn;
+	struct ev_child child;
+	struct ev_signal term_signal, int_signal, quit_signal;
+	struct buf access_lines; /* written once a loop turn */
+	struct counters counters;
+	struct log_gate bad_gate, denied_gate, full_gate, accept_gate, spool_gate;
+	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
+};
+
+/* Microseconds of CLOCK_MONOTONIC. */
+static inline int64_t broker_now_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* A one-shot timer armed in seconds from now (libev's clock may be stale). */
+static inline void broker_arm(struct broker *b, struct ev_timer *timer, double seconds)
+{
+	ev_timer_stop(b->loop, timer);
+	ev_timer_set(timer, seconds + (double)ev_time() - ev_now(b->loop), 0.);
+	ev_timer_start(b->loop, timer);
+}
+
+/* Something ended while draining: see whether that was the last of it. */
+void pool_check_drained(struct broker *b);
+
+#endif
