@@ -1,0 +1,157 @@
+#include "pool/script.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool add_extension(struct script_judge *judge, size_t count, const char *at, size_t len)
+{
+	char **grown = realloc(judge->extensions, (count + 2) * sizeof *grown);
+
+	if (!grown)
+		return false;
+	judge->extensions = grown;
+	grown[count] = strndup(at, len);
+	grown[count + 1] = NULL;
+	return grown[count] != NULL;
+}
+
+bool script_judge_init(struct script_judge *judge, const char *extensions, const char *chdir)
+{
+	size_t count = 0;
+
+	memset(judge, 0, sizeof *judge);
+	judge->dir = AT_FDCWD;
+	for (const char *at = extensions ? extensions : ""; *at;) {
+		size_t len = strcspn(at, " \t");
+		if (len > 0 && !add_extension(judge, count++, at, len))
+			return false;
+		at += len + strspn(at + len, " \t");
+	}
+	if (chdir && (judge->dir = open(chdir, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+		return false;
+	return true;
+}
+
+void script_judge_fini(struct script_judge *judge)
+{
+	for (size_t i = 0; judge->extensions && judge->extensions[i]; i++)
+		free(judge->extensions[i]);
+	free(judge->extensions);
+	for (size_t i = 0; i < SCRIPT_CACHE_SLOTS; i++)
+		free(judge->cache[i].path);
+	if (judge->dir != AT_FDCWD)
+		close(judge->dir);
+	memset(judge, 0, sizeof *judge);
+	judge->dir = AT_FDCWD;
+}
+
+/* As php-fpm compares: the name's end, and something must stand before it. */
+static bool extension_allowed(const struct script_judge *judge, const char *path, size_t len)
+{
+	for (char **ext = judge->extensions; *ext; ext++) {
+		size_t ext_len = strlen(*ext);
+		if (len > ext_len && memcmp(path + len - ext_len, *ext, ext_len) == 0)
+			return true;
+	}
+	return false;
+}
+
+static struct script_cache_slot *cache_slot(struct script_judge *judge, struct slice path)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+
+	for (size_t i = 0; i < path.len; i++)
+		hash = (hash ^ (uint8_t)path.at[i]) * 16777619u;
+	return &judge->cache[hash % SCRIPT_CACHE_SLOTS];
+}
+
+static bool cache_has(const struct script_cache_slot *slot, struct slice path, int64_t now_us)
+{
+	return slot->path && now_us < slot->until_us && slot->len == path.len &&
+	       memcmp(slot->path, path.at, path.len) == 0;
+}
+
+static void cache_put(struct script_cache_slot *slot, struct slice path, int64_t now_us)
+{
+	if (!slot->path || slot->len != path.len || memcmp(slot->path, path.at, path.len) != 0) {
+		free(slot->path);
+		slot->path = strndup(path.at, path.len);
+		slot->len = path.len;
+	}
+	slot->until_us = now_us + SCRIPT_CACHE_MS * INT64_C(1000);
+}
+
+/* Which parameter php-cgi would take the script's name from. */
+static struct slice script_name(const struct meta *meta)
+{
+	struct slice file = meta->of[META_SCRIPT_FILENAME];
+	struct slice translated = meta->of[META_PATH_TRANSLATED];
+
+	if (!file.at)
+		return translated;
+	if (translated.at && meta->of[META_REDIRECT_URL].at &&
+	    (translated.len != file.len || memcmp(translated.at, file.at, file.len) != 0))
+		return translated;
+	return file;
+}
+
+/* Cuts path at its last separator as php-cgi does: backslashes only once no
+ * slash is left. False when nothing is left to cut. */
+static bool cut_component(char *path)
+{
+	char *cut = strrchr(path, '/');
+
+	if (!cut)
+		cut = strrchr(path, '\\');
+	if (!cut)
+		return false;
+	*cut = '\0';
+	return true;
+}
+
+/* Walks up to the first regular file; its length, or 0. */
+static size_t walk_up(const struct script_judge *judge, char *path)
+{
+	struct stat st;
+
+	while (cut_component(path)) {
+		if (*path && fstatat(judge->dir, path, &st, 0) == 0 && S_ISREG(st.st_mode))
+			return strlen(path);
+	}
+	return 0;
+}
+
+enum script_verdict script_judge(struct script_judge *judge, const struct meta *meta, int64_t now_us,
+				 struct slice *path_info)
+{
+	char path[SCRIPT_PATH_MAX];
+	struct stat st;
+	struct slice name = script_name(meta);
+
+	*path_info = (struct slice){0};
+	if (!judge->extensions)
+		return SCRIPT_ALLOWED;
+	if (!name.at || name.len == 0)
+		return SCRIPT_MISSING;
+	if (name.len >= sizeof path)
+		return SCRIPT_TOO_LONG;
+	struct script_cache_slot *slot = cache_slot(judge, name);
+	if (cache_has(slot, name, now_us))
+		return SCRIPT_ALLOWED;
+	memcpy(path, name.at, name.len);
+	path[name.len] = '\0';
+	if (path[name.len - 1] != '/' && fstatat(judge->dir, path, &st, 0) == 0) {
+		if (!extension_allowed(judge, path, name.len))
+			return SCRIPT_DENIED;
+		cache_put(slot, name, now_us);
+		return SCRIPT_ALLOWED;
+	}
+	size_t len = walk_up(judge, path);
+	if (len == 0)
+		return extension_allowed(judge, name.at, name.len) ? SCRIPT_ALLOWED : SCRIPT_MISSING;
+	*path_info = (struct slice){name.at + len, name.len - len};
+	return extension_allowed(judge, path, len) ? SCRIPT_ALLOWED : SCRIPT_DENIED;
+}
