@@ -17,7 +17,7 @@
 #include "pool/settings.h"
 
 struct global_settings {
-	char *error_log; /* NULL: stderr. "syslog" is refused by name */
+	char *error_log;   /* NULL: stderr. "syslog" is refused by name */
 	int64_t log_level; /* enum log_level */
 	char *pid;
 	bool daemonize;
@@ -32,11 +32,12 @@ struct conf {
 	size_t pool_count;
 };
 
-/* Told of each problem: the whole line, without a newline. */
-typedef void conf_error_fn(void *context, const char *line); /* the one typedef: a function type cannot be named otherwise */
+/* Told of each problem: the whole line, without a newline. (A function type
+ * has no other name than a typedef's.) */
+typedef void conf_error_fn(void *context, const char *line);
 
-/* Reads file (or, with a NULL file, the text), applies defaults, checks. NULL
- * when anything was wrong; all of it has been told then. */
+/* Reads a file, or a text that is called name in messages; applies defaults,
+ * checks. NULL when anything was wrong; all of it has been told then. */
 struct conf *conf_load(const char *file, conf_error_fn *error, void *context);
 struct conf *conf_parse(const char *name, const char *text, size_t len, conf_error_fn *error, void *context);
 void conf_free(struct conf *conf);
@@ -44,7 +45,7 @@ void conf_free(struct conf *conf);
 /* Writes the [global] section and one pool (NULL: all of them) as INI that
  * conf_parse reads back to the same values: how a pool process is told. */
 bool conf_dump(const struct conf *conf, const struct pool_settings *pool, FILE *out)
-	__attribute__((warn_unused_result));
+        __attribute__((warn_unused_result));
 
 /* The table, for the man page and its test: i from 0 until NULL. */
 struct conf_description {

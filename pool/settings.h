@@ -15,6 +15,7 @@ enum pm_mode { PM_STATIC }; /* dynamic and ondemand are refused by name */
 struct setting_pair {
 	char *name;
 	char *value;
+	bool admin; /* a php_admin_ one; these stand behind all others, so that they win */
 };
 
 struct setting_pairs {

@@ -1,0 +1,206 @@
+#include "fpm/conf_check.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "pool/access.h"
+
+const char *conf_check_log(const char *value)
+{
+	if (strcmp(value, "syslog") == 0)
+		return "php-fpm's syslog is not supported by this version: give a file's path";
+	return NULL;
+}
+
+static bool is_port(const char *text)
+{
+	size_t len = strspn(text, "0123456789");
+
+	return len > 0 && len <= 5 && !text[len] && *text != '0' && atoi(text) <= 65535;
+}
+
+/* Splits ip:port or [ipv6]:port; host is "" for a port alone. */
+static bool split_address(const char *value, char *host, size_t size, const char **port)
+{
+	const char *colon = strrchr(value, ':');
+
+	*host = '\0';
+	*port = value;
+	if (!colon)
+		return true;
+	size_t len = (size_t)(colon - value);
+	*port = colon + 1;
+	if (len >= 2 && value[0] == '[' && value[len - 1] == ']') {
+		value++;
+		len -= 2;
+	} else if (memchr(value, ':', len)) {
+		return false; /* an IPv6 address needs its brackets */
+	}
+	if (!len || len >= size)
+		return false;
+	memcpy(host, value, len);
+	host[len] = '\0';
+	return true;
+}
+
+static bool is_ip(const char *text)
+{
+	struct in6_addr address;
+
+	return inet_pton(AF_INET, text, &address) == 1 || inet_pton(AF_INET6, text, &address) == 1;
+}
+
+const char *conf_check_listen(const char *value)
+{
+	char host[INET6_ADDRSTRLEN];
+	const char *port;
+
+	if (*value == '/')
+		return strlen(value) < sizeof(((struct sockaddr_un *)NULL)->sun_path)
+		               ? NULL
+		               : "a socket's path has at most 107 bytes";
+	if (!split_address(value, host, sizeof(host), &port) || (*host && !is_ip(host)) || !is_port(port))
+		return "give a socket's path from / on, a port (1 to 65535), ip:port or [ipv6]:port";
+	return NULL;
+}
+
+void conf_check_canonical_listen(const char *value, char *out, size_t size)
+{
+	char host[INET6_ADDRSTRLEN];
+	struct in6_addr address;
+	const char *port;
+
+	if (*value == '/' || !split_address(value, host, sizeof(host), &port)) {
+		snprintf(out, size, "%s", value);
+		return;
+	}
+	if (!*host)
+		strcpy(host, "::");
+	else if (inet_pton(AF_INET6, host, &address) == 1)
+		inet_ntop(AF_INET6, &address, host, sizeof(host));
+	snprintf(out, size, "[%s]:%s", host, port);
+}
+
+const char *conf_check_clients(const char *value)
+{
+	char address[INET6_ADDRSTRLEN];
+
+	while (true) {
+		value += strspn(value, " \t");
+		size_t len = strcspn(value, ", \t");
+		if (!len || len >= sizeof(address))
+			break;
+		memcpy(address, value, len);
+		address[len] = '\0';
+		if (!is_ip(address))
+			break;
+		value += len;
+		value += strspn(value, " \t");
+		if (!*value)
+			return NULL;
+		if (*value++ != ',')
+			break;
+	}
+	return "give IPv4 or IPv6 addresses with commas between";
+}
+
+const char *conf_check_directory(const char *value)
+{
+	struct stat st;
+
+	if (*value != '/')
+		return "give a directory's path from / on";
+	if (stat(value, &st) != 0)
+		return errno == EACCES ? NULL : "there is no such directory";
+	return S_ISDIR(st.st_mode) ? NULL : "this is not a directory";
+}
+
+const char *conf_check_access_format(const char *value)
+{
+	return access_format_check(value);
+}
+
+const char *conf_check_ping_path(const char *value)
+{
+	if (*value != '/')
+		return "it must start with /";
+	if (!value[1])
+		return "it needs more than the /";
+	for (; *value; value++)
+		if (!isalnum((unsigned char)*value) && !strchr("/-_.~", *value))
+			return "only letters, digits and / - _ . ~ may be in it";
+	return NULL;
+}
+
+const char *conf_check_extensions(const char *value)
+{
+	while (*(value += strspn(value, " \t"))) {
+		size_t len = strcspn(value, " \t");
+		if (*value != '.' || len < 2 || memchr(value, ',', len))
+			return "each extension starts with a dot, with spaces between: .php .phar";
+		value += len;
+	}
+	return NULL;
+}
+
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return errno == EACCES;
+	return S_ISREG(st.st_mode) && (st.st_mode & 0111);
+}
+
+static bool is_in_path(const char *name, size_t name_len)
+{
+	const char *path = getenv("PATH");
+	char file[4096];
+
+	for (path = path && *path ? path : "/usr/local/bin:/usr/bin:/bin"; *path;) {
+		size_t len = strcspn(path, ":");
+		int n = snprintf(file, sizeof(file), "%.*s/%.*s", (int)len, path, (int)name_len, name);
+		if (len && n > 0 && (size_t)n < sizeof(file) && is_program(file))
+			return true;
+		path += len + (path[len] == ':');
+	}
+	return false;
+}
+
+/* The program is the first word; the rest are its arguments. */
+const char *conf_check_command(const char *value)
+{
+	char file[4096];
+	size_t len = strcspn(value, " \t");
+
+	if (!len || len >= sizeof(file))
+		return "give a program, by name or path";
+	memcpy(file, value, len);
+	file[len] = '\0';
+	if (!memchr(value, '/', len))
+		return is_in_path(value, len) ? NULL : "program not found in PATH";
+	return is_program(file) ? NULL : "program not found, or not executable";
+}
+
+const char *conf_check_env_name(const char *name)
+{
+	for (const char *c = name; *c; c++)
+		if (!isalnum((unsigned char)*c) && *c != '_')
+			return "a variable's name has letters, digits and _ only";
+	return *name && !isdigit((unsigned char)*name) ? NULL : "a variable's name starts with a letter or _";
+}
+
+const char *conf_check_php_name(const char *name)
+{
+	for (const char *c = name; *c; c++)
+		if (!isalnum((unsigned char)*c) && !strchr("_.-", *c))
+			return "a PHP setting's name has letters, digits and _ . - only";
+	return *name ? NULL : "a PHP setting's name is missing between the [ ]";
+}

@@ -1,0 +1,26 @@
+/* Checks of single string values, for the table: each returns NULL when the
+ * value is right, else a constant text that says what would be. Those that
+ * look at the file system refuse only what is certainly not there: a pool
+ * process reads its settings again as another user, who may see less. */
+#ifndef H2FPM_FPM_CONF_CHECK_H
+#define H2FPM_FPM_CONF_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+const char *conf_check_log(const char *value);
+const char *conf_check_listen(const char *value);
+const char *conf_check_clients(const char *value);
+const char *conf_check_directory(const char *value);
+const char *conf_check_access_format(const char *value);
+const char *conf_check_ping_path(const char *value);
+const char *conf_check_extensions(const char *value);
+const char *conf_check_command(const char *value);
+const char *conf_check_env_name(const char *name);
+const char *conf_check_php_name(const char *name);
+
+/* The one spelling of an address that conf_check_listen accepts, so that two
+ * of them can be compared: 9000 and [::]:9000 are the same. */
+void conf_check_canonical_listen(const char *value, char *out, size_t size);
+
+#endif
