@@ -89,6 +89,16 @@ function block(className, from, to, total, colour) {
 	return made;
 }
 
+// Each tile's colour: from the first arrival to the last.
+function colour(tiles) {
+	const first = tiles[0].arrived;
+	const span = tiles[tiles.length - 1].arrived - first || 1;
+	for (const tile of tiles) {
+		tile.heat = heat((tile.arrived - first) / span);
+		tile.box.style.setProperty('--heat', tile.heat);
+	}
+}
+
 function drawLanes(tiles, total) {
 	const workers = new Map();
 	for (const tile of tiles)
@@ -97,7 +107,7 @@ function drawLanes(tiles, total) {
 		const lane = element('div', 'lane');
 		const track = element('div', 'track');
 		for (const tile of painted)
-			track.append(block('', tile.arrived - (tile.php ?? 0), tile.arrived, total, heat(tile.arrived / total)));
+			track.append(block('', tile.arrived - (tile.php ?? 0), tile.arrived, total, tile.heat));
 		lane.append(element('span', '', `pid ${worker ?? '–'}`), track, element('span', '', painted.length));
 		return lane;
 	});
@@ -118,7 +128,7 @@ function drawWaterfall(tiles, total) {
 		const start = Math.max(tile.arrived - (tile.php ?? 0), 0);
 		const queued = Math.max(start - (tile.wait ?? 0), 0);
 		bar.append(block('rest', tile.sent, queued, total), block('wait', queued, start, total),
-			block('', start, tile.arrived, total, heat(tile.arrived / total)));
+			block('', start, tile.arrived, total, tile.heat));
 		return bar;
 	});
 	const ticks = [];
@@ -158,8 +168,8 @@ function showFacts(tiles, total, mine) {
 	const longest = waits.length ? Math.max(...waits) : null;
 	$('fact-total').textContent = ms(total);
 	$('fact-workers').textContent = workers;
-	$('fact-wait').textContent = waits.length ? `${ms(median(waits), 1)} · ${ms(longest, 1)}` : 'not told';
-	$('fact-length').textContent = lengths.length ? Math.max(...lengths) : 'not told';
+	$('fact-wait').textContent = waits.length ? `${ms(median(waits), 1)} · ${ms(longest, 1)}` : '–';
+	$('fact-length').textContent = lengths.length ? Math.max(...lengths) : '–';
 	$('fact-protocol').textContent = `${protocol} · ${connections}`;
 	Object.assign(document.body.dataset, { workers, protocol, connections, arrived: tiles.length });
 	$('status').textContent = `${tiles.length} of ${tiles.length} ${tiles.length === 1 ? 'tile' : 'tiles'} arrived in `
@@ -204,8 +214,7 @@ function finish(tiles, failures, mine) {
 	const arrived = tiles.filter(tile => tile.arrived !== undefined).sort((a, b) => a.arrived - b.arrived);
 	if (arrived.length) {
 		const total = arrived[arrived.length - 1].arrived;
-		for (const tile of arrived)
-			tile.box.style.setProperty('--heat', heat(tile.arrived / total));
+		colour(arrived);
 		drawLanes(arrived, total);
 		drawWaterfall(arrived, total);
 		fillTable([...arrived].sort((a, b) => a.number - b.number));
