@@ -74,9 +74,7 @@ bool buf_reserve(struct buf *b, size_t n)
 		return true;
 	if (n > SIZE_MAX - len)
 		return false;
-	if (len + n <= b->cap) {
-		if (b->start < len && grow(b, len + n))
-			return true;
+	if (len + n <= b->cap && b->start >= len) {
 		move_to_front(b);
 		return true;
 	}
