@@ -30,8 +30,10 @@
 #include "pool/allow.h"
 #include "pool/backoff.h"
 #include "pool/queue.h"
+#include "pool/request.h"
 #include "pool/script.h"
 #include "pool/settings.h"
+#include "pool/worker.h"
 #include "protocol/list.h"
 #include "protocol/mux.h"
 
@@ -80,7 +82,7 @@ struct broker {
 	int64_t descriptor_max; /* for both together */
 
 	/* request: one list a state, but for the queue */
-	struct list requests[6];
+	struct list requests[REQUEST_STATES];
 	struct queue queue;
 	struct ev_timer queue_timer;
 	struct list free_requests;
@@ -88,7 +90,7 @@ struct broker {
 	struct script_judge judge;
 
 	/* worker, crew */
-	struct list workers[6]; /* by enum worker_state */
+	struct list workers[WORKER_STATES]; /* by enum worker_state */
 	int64_t worker_count;   /* that serve or will: not the stopping ones */
 	struct list retired_workers;
 	struct backoff start_backoff;
@@ -105,6 +107,7 @@ struct broker {
 	struct ev_child child;
 	struct ev_signal term_signal, int_signal, quit_signal;
 	struct buf access_lines; /* written once a loop turn */
+	pid_t pid; /* our own */
 	struct counters counters;
 	struct log_gate bad_gate, denied_gate, full_gate, accept_gate, spool_gate;
 	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
@@ -125,8 +128,5 @@ static inline void broker_arm(struct broker *b, struct ev_timer *timer, double s
 	ev_timer_set(timer, seconds + (double)ev_time() - ev_now(b->loop), 0.);
 	ev_timer_start(b->loop, timer);
 }
-
-/* Something ended while draining: see whether that was the last of it. */
-void pool_check_drained(struct broker *b);
 
 #endif

@@ -1,0 +1,613 @@
+#include "pool/request.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/access.h"
+#include "pool/broker.h"
+#include "pool/crew.h"
+#include "pool/frontend.h"
+
+enum {
+	FREE_REQUESTS_MAX = 256,
+	KEEP_BYTES = 16384, /* what a recycled request keeps of each buffer */
+	WORKER_REQUEST_ID = 1,
+	STATUS_CLIENT_GONE = 499, /* nginx's number; in the access log only */
+};
+
+static const char *const state_names[REQUEST_STATES] = {"RECEIVING", "QUEUED", "RUNNING", "DRAINING", "DEAD"};
+
+/* The table of transitions: what each state may become, as bits. */
+#define TO(state) (1u << (state))
+static const unsigned transitions[REQUEST_STATES] = {
+	[REQUEST_RECEIVING] = TO(REQUEST_QUEUED) | TO(REQUEST_DRAINING) | TO(REQUEST_DEAD),
+	[REQUEST_QUEUED] = TO(REQUEST_RUNNING) | TO(REQUEST_DRAINING) | TO(REQUEST_DEAD),
+	[REQUEST_RUNNING] = TO(REQUEST_QUEUED) | TO(REQUEST_DRAINING) | TO(REQUEST_DEAD),
+	[REQUEST_DRAINING] = TO(REQUEST_DEAD),
+	[REQUEST_DEAD] = 0,
+};
+
+static void request_move(struct request *r, enum request_state to)
+{
+	struct broker *b = r->broker;
+
+	if (!(transitions[r->state] & TO(to))) {
+		log_alert("request in state %s cannot become %s", state_names[r->state], state_names[to]);
+		abort();
+	}
+	if (r->state == REQUEST_QUEUED)
+		queue_remove(&b->queue, &r->place);
+	else
+		list_remove(&r->place.node);
+	r->state = to;
+	if (to != REQUEST_QUEUED)
+		list_add_tail(&b->requests[to], &r->place.node);
+	else if (r->queued_us > 0)
+		queue_push_back_to_front(&b->queue, &r->place);
+	else
+		queue_push(&b->queue, &r->place, broker_now_us());
+}
+
+/* ---- birth ---- */
+
+static struct request *request_alloc(struct broker *b)
+{
+	struct list *recycled = list_first(&b->free_requests);
+
+	if (recycled) {
+		list_remove(recycled);
+		b->free_request_count--;
+		return container_of(recycled, struct request, place.node);
+	}
+	struct request *r = calloc(1, sizeof *r);
+	if (r) {
+		buf_init(&r->params);
+		buf_init(&r->out);
+		spool_init(&r->body);
+	}
+	return r;
+}
+
+struct request *request_new(struct broker *b, struct conn *conn, uint16_t id)
+{
+	struct request *r = request_alloc(b);
+
+	if (!r)
+		return NULL;
+	r->state = REQUEST_RECEIVING;
+	r->broker = b;
+	r->conn = conn;
+	r->worker = NULL;
+	r->stream.id = id;
+	r->path_info = (struct slice){0};
+	r->attempts = 0;
+	r->params_done = r->answering = r->ended = false;
+	r->status = 0;
+	r->worker_pid = 0;
+	r->queue_length = 0;
+	r->queued_us = r->dispatched_us = 0;
+	r->begun_us = broker_now_us();
+	r->begun = (time_t)ev_now(b->loop);
+	list_init(&r->place.node);
+	list_add_tail(&b->requests[REQUEST_RECEIVING], &r->place.node);
+	list_add_tail(&conn->requests, &r->of_conn);
+	b->counters.accepted++;
+	return r;
+}
+
+/* ---- the access log ---- */
+
+static void request_log(struct request *r)
+{
+	struct broker *b = r->broker;
+	int64_t now_us = broker_now_us();
+	int64_t started_us = r->dispatched_us ? r->dispatched_us : now_us;
+
+	if (!b->settings->access_log || !r->params_done)
+		return;
+	struct access_record record = {
+		.meta = &r->meta,
+		.params = buf_head(&r->params),
+		.params_len = buf_len(&r->params),
+		.pool = b->settings->name,
+		.pid = r->worker_pid,
+		.parent_pid = b->pid,
+		.status = r->status,
+		.content_length = r->body.size_bytes,
+		.wait_us = r->queued_us ? started_us - r->queued_us : 0,
+		.run_us = now_us - started_us,
+		.begun = r->begun,
+		.written = (time_t)ev_now(b->loop),
+	};
+	size_t before = buf_len(&b->access_lines);
+	if (!access_append(&b->access_lines, b->settings->access_format, &record))
+		b->access_lines.end = b->access_lines.start + before;
+}
+
+/* ---- ends ---- */
+
+/* END_REQUEST is in out: what is left is to flush it. */
+static void request_ended(struct request *r)
+{
+	struct conn *c = r->conn;
+
+	r->ended = true;
+	r->worker = NULL;
+	request_log(r);
+	request_move(r, REQUEST_DRAINING);
+	if (r->stream.input != MUX_INPUT_CLOSED)
+		c->unread = true;
+	mux_finish(&c->mux, &r->stream);
+	conn_flush(c);
+}
+
+static bool append_end(struct request *r, uint32_t app_status, bool had_output)
+{
+	uint16_t id = r->stream.id;
+	return (!had_output || record_append_stream_end(&r->out, FCGI_STDOUT, id)) &&
+	       record_append_end(&r->out, id, app_status, FCGI_REQUEST_COMPLETE);
+}
+
+void request_reply(struct request *r, enum reply reply)
+{
+	const struct reply_text *text = reply_text(reply);
+
+	assert(!r->answering && !r->ended && r->conn);
+	r->broker->counters.replied++;
+	r->status = (int16_t)text->status;
+	r->worker_pid = 0;
+	if (!record_append_stream(&r->out, FCGI_STDOUT, r->stream.id, text->text, text->len) || !append_end(r, 0, true))
+		conn_close(r->conn, "out of memory");
+	else
+		request_ended(r);
+}
+
+/* The answer cannot be completed: its connection is closed without
+ * END_REQUEST, which every front end takes for an error. */
+static void request_cut(struct request *r, const char *reason)
+{
+	r->broker->counters.cut++;
+	conn_close(r->conn, reason);
+}
+
+void request_fail(struct request *r, enum reply reply)
+{
+	r->worker = NULL;
+	if (r->answering)
+		request_cut(r, reply_text(reply)->reason);
+	else
+		request_reply(r, reply);
+}
+
+void request_on_client_gone(struct request *r)
+{
+	struct worker *w = r->worker;
+
+	list_remove(&r->of_conn);
+	if (r->state == REQUEST_QUEUED)
+		r->broker->counters.cancelled_queued++;
+	if (r->state == REQUEST_RUNNING) {
+		if (w)
+			r->broker->counters.cancelled_running++;
+		if (r->status == 0)
+			r->status = STATUS_CLIENT_GONE;
+		request_log(r);
+	}
+	if (w)
+		worker_abort(w);
+	r->worker = NULL;
+	r->conn = NULL;
+	request_move(r, REQUEST_DEAD);
+}
+
+void request_on_flushed(struct request *r)
+{
+	assert(r->ended && buf_len(&r->out) == 0);
+	list_remove(&r->of_conn);
+	r->conn = NULL;
+	request_move(r, REQUEST_DEAD);
+}
+
+/* FastCGI 1.0, section 5.4: answered with END_REQUEST as soon as possible. */
+void request_on_abort(struct request *r)
+{
+	struct worker *w = r->worker;
+
+	if (r->ended)
+		return;
+	if (r->state == REQUEST_QUEUED)
+		r->broker->counters.cancelled_queued++;
+	if (w) {
+		r->broker->counters.cancelled_running++;
+		worker_abort(w);
+	}
+	if (r->status == 0)
+		r->status = STATUS_CLIENT_GONE;
+	if (append_end(r, 0, r->answering))
+		request_ended(r);
+	else
+		conn_close(r->conn, "out of memory");
+}
+
+/* ---- RECEIVING ---- */
+
+void request_on_params(struct request *r, const uint8_t *data, size_t len)
+{
+	if (r->state != REQUEST_RECEIVING)
+		return;
+	if (buf_len(&r->params) + len > (size_t)r->broker->settings->request_max_params_bytes)
+		request_reply(r, REPLY_PARAMS_TOO_LARGE);
+	else if (!buf_append(&r->params, data, len))
+		conn_close(r->conn, "out of memory");
+}
+
+/* php-cgi takes no pair that does not fit into one record. */
+static bool pairs_fit_records(const struct request *r)
+{
+	struct params_iter it;
+	struct param p;
+
+	if (buf_len(&r->params) <= RECORD_MAX_CONTENT)
+		return true;
+	params_iter_init(&it, buf_head(&r->params), buf_len(&r->params));
+	while (params_next(&it, &p) == PARAMS_PAIR) {
+		if (params_pair_len(p.name_len, p.value_len) > RECORD_MAX_CONTENT)
+			return false;
+	}
+	return true;
+}
+
+static bool is_ping(const struct request *r)
+{
+	const char *path = r->broker->settings->ping_path;
+	return path && slice_is(r->meta.of[META_SCRIPT_NAME], path);
+}
+
+/* Answered by the broker, so also while every worker is busy. Headers as
+ * php-fpm's; a HEAD gets them alone. */
+static void reply_ping(struct request *r)
+{
+	static const char headers[] = "Content-type: text/plain;charset=UTF-8\r\n"
+				      "Expires: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
+				      "Cache-Control: no-cache, no-store, must-revalidate, max-age=0\r\n\r\n";
+	const char *text = r->broker->settings->ping_response;
+	size_t len = slice_is(r->meta.of[META_REQUEST_METHOD], "HEAD") || !text ? 0 : strlen(text);
+
+	r->broker->counters.replied++;
+	r->status = 200;
+	if (!record_append_stream(&r->out, FCGI_STDOUT, r->stream.id, headers, sizeof headers - 1) ||
+	    !record_append_stream(&r->out, FCGI_STDOUT, r->stream.id, text, len) || !append_end(r, 0, true))
+		conn_close(r->conn, "out of memory");
+	else
+		request_ended(r);
+}
+
+static void log_denied(struct request *r)
+{
+	char what[640];
+	log_limited(&r->broker->denied_gate, 1000, LOG_LEVEL_NOTICE,
+		    "access to the script of \"%s\" has been denied (see security.limit_extensions)",
+		    meta_describe(&r->meta, what, sizeof what));
+}
+
+/* PHP computes PATH_INFO from the end of a longer one; a shorter one has made
+ * it read before the start of the string (CVE-2019-11043 and its kin). */
+static void repair_path_info(struct request *r, struct slice found)
+{
+	struct slice sent = r->meta.of[META_PATH_INFO];
+
+	if (found.at && sent.at && sent.len < found.len)
+		r->path_info = found;
+}
+
+static bool admit_script(struct request *r)
+{
+	struct slice path_info;
+
+	switch (script_judge(&r->broker->judge, &r->meta, r->begun_us, &path_info)) {
+	case SCRIPT_ALLOWED:
+		repair_path_info(r, path_info);
+		return true;
+	case SCRIPT_DENIED:
+		log_denied(r);
+		request_reply(r, REPLY_DENIED);
+		return false;
+	case SCRIPT_MISSING:
+		request_reply(r, REPLY_NO_FILE);
+		return false;
+	case SCRIPT_TOO_LONG:
+	default:
+		request_reply(r, REPLY_PARAMS_TOO_LARGE);
+		return false;
+	}
+}
+
+static bool body_too_large(const struct request *r, int64_t bytes)
+{
+	int64_t max = r->broker->settings->request_max_body_bytes;
+	return max > 0 && bytes > max;
+}
+
+static void request_enqueue(struct request *r)
+{
+	struct broker *b = r->broker;
+
+	if (crew_is_broken(b)) {
+		request_reply(r, REPLY_NO_WORKER);
+		return;
+	}
+	if (queue_full(&b->queue)) {
+		log_limited(&b->full_gate, 1000, LOG_LEVEL_WARNING, "queue.max (%lld) reached: requests are answered 503",
+			    (long long)b->queue.max);
+		request_reply(r, REPLY_QUEUE_FULL);
+		return;
+	}
+	r->queue_length = b->queue.length;
+	request_move(r, REQUEST_QUEUED);
+	r->queued_us = r->place.since_us;
+	if (b->queue.timeout_us > 0 && !ev_is_active(&b->queue_timer))
+		broker_arm(b, &b->queue_timer, (double)b->queue.timeout_us / 1e6);
+}
+
+/* Front ends may leave STDIN out of a request without a body. */
+static bool expects_body(const struct request *r)
+{
+	const struct meta *m = &r->meta;
+
+	if (m->content_length >= 0)
+		return m->content_length > 0;
+	return !meta_is_safe_method(m) && !slice_is(m->of[META_REQUEST_METHOD], "DELETE");
+}
+
+void request_on_params_end(struct request *r)
+{
+	if (r->state != REQUEST_RECEIVING)
+		return;
+	if (meta_parse(&r->meta, buf_head(&r->params), buf_len(&r->params))) {
+		request_reply(r, REPLY_BAD_REQUEST);
+		return;
+	}
+	r->params_done = true;
+	if (!pairs_fit_records(r))
+		request_reply(r, REPLY_PARAMS_TOO_LARGE);
+	else if (is_ping(r))
+		reply_ping(r);
+	else if (body_too_large(r, r->meta.content_length))
+		request_reply(r, REPLY_BODY_TOO_LARGE);
+	else if (admit_script(r) && !expects_body(r))
+		request_enqueue(r);
+}
+
+void request_on_stdin(struct request *r, const uint8_t *data, size_t len)
+{
+	struct broker *b = r->broker;
+	const struct pool_settings *s = b->settings;
+
+	if (r->state != REQUEST_RECEIVING)
+		return; /* answered early, or a body that nothing announced */
+	if (body_too_large(r, r->body.size_bytes + (int64_t)len)) {
+		request_reply(r, REPLY_BODY_TOO_LARGE);
+		return;
+	}
+	bool had_file = r->body.fd >= 0;
+	bool stored = spool_append(&r->body, data, len, (size_t)s->request_buffer_bytes, s->request_spool_dir);
+	b->spool_count += !had_file && r->body.fd >= 0;
+	if (stored)
+		return;
+	log_limited(&b->spool_gate, 1000, LOG_LEVEL_ERROR, "cannot store a request body in request.spool_dir %s: %s",
+		    s->request_spool_dir, strerror(errno));
+	request_reply(r, REPLY_NO_SPACE);
+}
+
+void request_on_stdin_end(struct request *r)
+{
+	if (r->state == REQUEST_RECEIVING)
+		request_enqueue(r);
+}
+
+/* ---- QUEUED ---- */
+
+void request_on_queue_timer(struct broker *b)
+{
+	struct queue_entry *e;
+
+	while ((e = queue_expired(&b->queue, broker_now_us())) != NULL) {
+		log_limited(&b->full_gate, 1000, LOG_LEVEL_WARNING, "queue.timeout reached: requests are answered 503");
+		request_reply(container_of(e, struct request, place), REPLY_QUEUE_TIMEOUT);
+	}
+	int64_t deadline_us = queue_deadline_us(&b->queue);
+	if (deadline_us >= 0)
+		broker_arm(b, &b->queue_timer, (double)(deadline_us - broker_now_us()) / 1e6 + 1e-3);
+}
+
+int64_t request_body_bytes(const struct request *r)
+{
+	int64_t declared = r->meta.content_length;
+	return declared >= 0 && declared < r->body.size_bytes ? declared : r->body.size_bytes;
+}
+
+static bool frame_number(struct params_writer *w, const char *name, int64_t n)
+{
+	char text[24];
+	int len = snprintf(text, sizeof text, "%lld", (long long)n);
+	return params_writer_add(w, name, strlen(name), text, (size_t)len);
+}
+
+static bool frame_own_params(struct params_writer *w, const struct request *r)
+{
+	if (r->path_info.at && !params_writer_add(w, "PATH_INFO", 9, r->path_info.at, r->path_info.len))
+		return false;
+	if (r->meta.content_length < 0 && r->body.size_bytes > 0 &&
+	    !frame_number(w, "CONTENT_LENGTH", r->body.size_bytes))
+		return false;
+	return frame_number(w, "H2FPM_QUEUE_WAIT_US", r->dispatched_us - r->queued_us) &&
+	       frame_number(w, "H2FPM_QUEUE_LENGTH", r->queue_length);
+}
+
+bool request_frame(struct request *r, struct buf *out)
+{
+	struct params_writer w;
+	struct params_iter it;
+	struct param p;
+
+	r->dispatched_us = broker_now_us();
+	if (!record_append_begin(out, WORKER_REQUEST_ID, FCGI_RESPONDER, FCGI_KEEP_CONN))
+		return false;
+	params_writer_init(&w, out, WORKER_REQUEST_ID);
+	params_iter_init(&it, buf_head(&r->params), buf_len(&r->params));
+	while (params_next(&it, &p) == PARAMS_PAIR) {
+		if (meta_is_reserved(&p))
+			continue;
+		if (!params_writer_add(&w, p.name, p.name_len, p.value, p.value_len))
+			return false;
+	}
+	return frame_own_params(&w, r) && params_writer_end(&w);
+}
+
+void request_on_dispatch(struct request *r, struct worker *w)
+{
+	r->worker = w;
+	r->worker_pid = w->pid;
+	r->attempts++;
+	request_move(r, REQUEST_RUNNING);
+}
+
+/* ---- RUNNING ---- */
+
+static bool word_at(const uint8_t *line, size_t len, const char *word)
+{
+	return len >= strlen(word) && strncasecmp((const char *)line, word, strlen(word)) == 0;
+}
+
+static int16_t parse_number(const uint8_t *at, size_t len)
+{
+	int16_t n = 0;
+
+	while (len > 0 && *at == ' ') {
+		at++;
+		len--;
+	}
+	for (int digits = 0; digits < 3 && len > 0 && *at >= '0' && *at <= '9'; digits++, at++, len--)
+		n = (int16_t)(n * 10 + (*at - '0'));
+	return n;
+}
+
+/* The status of a CGI response (RFC 3875, section 6.3.3), if its header is in
+ * the first bytes: php-cgi sends it first of all. */
+static int16_t parse_status(const uint8_t *data, size_t len)
+{
+	int16_t status = 200;
+
+	while (len > 0 && *data != '\n' && *data != '\r') {
+		const uint8_t *end = memchr(data, '\n', len);
+		size_t line = end ? (size_t)(end - data) + 1 : len;
+		if (word_at(data, line, "Status:"))
+			return parse_number(data + 7, line - 7);
+		if (word_at(data, line, "Location:"))
+			status = 302;
+		data += line;
+		len -= line;
+	}
+	return status;
+}
+
+void request_on_stdout(struct request *r, const uint8_t *data, size_t len)
+{
+	if (!r->answering) {
+		r->answering = true;
+		r->status = parse_status(data, len);
+	}
+	if (!record_append_stream(&r->out, FCGI_STDOUT, r->stream.id, data, len))
+		request_cut(r, "out of memory");
+}
+
+void request_on_stderr(struct request *r, const uint8_t *data, size_t len)
+{
+	if (!record_append_stream(&r->out, FCGI_STDERR, r->stream.id, data, len))
+		request_cut(r, "out of memory");
+}
+
+bool request_output_full(const struct request *r)
+{
+	return buf_len(&r->out) >= (size_t)r->broker->settings->response_buffer_bytes;
+}
+
+void request_on_end(struct request *r, uint32_t app_status)
+{
+	r->broker->counters.finished++;
+	if (append_end(r, app_status, true))
+		request_ended(r);
+	else
+		request_cut(r, "out of memory");
+}
+
+void request_on_undelivered(struct request *r)
+{
+	r->attempts--;
+	r->worker = NULL;
+	request_move(r, REQUEST_QUEUED);
+}
+
+void request_on_worker_lost(struct request *r)
+{
+	char what[640], script[512];
+	struct slice file = r->meta.of[META_SCRIPT_FILENAME];
+
+	r->worker = NULL;
+	if (r->answering) {
+		request_cut(r, "the worker was lost in mid-answer");
+		return;
+	}
+	if (r->attempts < 2 && meta_is_safe_method(&r->meta)) {
+		r->broker->counters.retried++;
+		request_move(r, REQUEST_QUEUED);
+		return;
+	}
+	log_warning("request \"%s\" (script \"%s\") is answered 502: its worker %d was lost%s",
+		    meta_describe(&r->meta, what, sizeof what),
+		    log_escape(script, sizeof script, file.at ? file.at : "", file.len), (int)r->worker_pid,
+		    r->attempts > 1 ? ", the second one in a row" : "");
+	request_reply(r, REPLY_WORKER_LOST);
+}
+
+/* ---- DEAD ---- */
+
+static void request_recycle(struct broker *b, struct request *r)
+{
+	if (r->body.fd >= 0)
+		b->spool_count--;
+	list_remove(&r->place.node);
+	if (b->free_request_count >= FREE_REQUESTS_MAX) {
+		buf_fini(&r->params);
+		buf_fini(&r->out);
+		spool_fini(&r->body);
+		free(r);
+		return;
+	}
+	buf_reset(&r->params, KEEP_BYTES);
+	buf_reset(&r->out, KEEP_BYTES);
+	spool_reset(&r->body, KEEP_BYTES);
+	list_add_head(&b->free_requests, &r->place.node);
+	b->free_request_count++;
+}
+
+void request_collect(struct broker *b)
+{
+	struct list *node, *tmp;
+
+	list_each(node, tmp, &b->requests[REQUEST_DEAD])
+		request_recycle(b, container_of(node, struct request, place.node));
+}
+
+void request_free_all(struct broker *b)
+{
+	struct list *node, *tmp;
+
+	b->free_request_count = FREE_REQUESTS_MAX;
+	request_collect(b);
+	list_each(node, tmp, &b->free_requests)
+		request_recycle(b, container_of(node, struct request, place.node));
+}

@@ -1,0 +1,115 @@
+/* One request, from BEGIN_REQUEST to its access-log line. request.c follows
+ * this life from top to bottom.
+ *
+ *    RECEIVING ──complete──► QUEUED ──dispatch──► RUNNING ──answer complete──► DRAINING ──flushed──► DEAD
+ *        │                     │  ▲                 │  │                          ▲
+ *        │                     │  └──worker lost────┘  └──no answer possible──────┤
+ *        └─────────────────────┴──answered without a worker (4xx, 5xx, ping)──────┘
+ *    From any of them a client that leaves means DEAD; its worker is then the
+ *    worker's own business (FREEING), since nobody waits for it any more.
+ *
+ * A request is on exactly one of the broker's lists, named by its state (the
+ * queue for QUEUED); request_move() is the only one to change it. It belongs
+ * to its client's connection until the client has gone, and has a worker
+ * while RUNNING. DEAD ones are recycled at the end of the turn. */
+#ifndef H2FPM_POOL_REQUEST_H
+#define H2FPM_POOL_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "pool/meta.h"
+#include "pool/queue.h"
+#include "pool/reply.h"
+#include "pool/spool.h"
+#include "protocol/buf.h"
+#include "protocol/list.h"
+#include "protocol/mux.h"
+
+struct broker;
+struct conn;
+struct worker;
+
+enum request_state {
+	REQUEST_RECEIVING,
+	REQUEST_QUEUED,
+	REQUEST_RUNNING,
+	REQUEST_DRAINING,
+	REQUEST_DEAD,
+	REQUEST_STATES,
+};
+
+struct request {
+	struct queue_entry place; /* its node is on the list of the state */
+	enum request_state state;
+	struct broker *broker;
+	struct conn *conn; /* NULL once the client has gone */
+	struct list of_conn;
+	struct worker *worker;
+	struct mux_stream stream;
+
+	struct buf params; /* the name-value block as it came */
+	struct meta meta;  /* points into params */
+	struct slice path_info; /* what PHP must get as PATH_INFO; absent: as sent */
+	struct spool body;
+	struct buf out; /* whole records for the client */
+
+	uint8_t attempts;   /* dispatches so far */
+	bool params_done;   /* meta is valid */
+	bool answering;     /* bytes of the answer have come from a worker */
+	bool ended;         /* END_REQUEST is in out */
+	int16_t status;     /* of the answer; 0: not yet known */
+	pid_t worker_pid;   /* who answered, for the access log */
+	int64_t queue_length; /* how many were waiting before it */
+	int64_t begun_us, queued_us, dispatched_us;
+	time_t begun;
+};
+
+/* A new request in RECEIVING; NULL: out of memory. */
+struct request *request_new(struct broker *b, struct conn *conn, uint16_t id);
+
+/* What the client sends, in this order. Any of them may end the request. */
+void request_on_params(struct request *r, const uint8_t *data, size_t len);
+void request_on_params_end(struct request *r);
+void request_on_stdin(struct request *r, const uint8_t *data, size_t len);
+void request_on_stdin_end(struct request *r);
+void request_on_abort(struct request *r);
+/* The connection is closed; r is no longer on it afterwards. */
+void request_on_client_gone(struct request *r);
+
+/* Answers without a worker; before any byte of an answer was sent. */
+void request_reply(struct request *r, enum reply reply);
+/* The same if nothing was sent yet; else the client's connection is closed,
+ * since a short answer must never look complete. */
+void request_fail(struct request *r, enum reply reply);
+
+/* The queue's first request goes to an idle worker: writes all of what
+ * precedes the body to out. False: out of memory or too long a parameter. */
+bool request_frame(struct request *r, struct buf *out) __attribute__((warn_unused_result));
+/* How many bytes of the body the worker gets. */
+int64_t request_body_bytes(const struct request *r);
+void request_on_dispatch(struct request *r, struct worker *w);
+
+/* What the worker sends while the request is RUNNING. */
+void request_on_stdout(struct request *r, const uint8_t *data, size_t len);
+void request_on_stderr(struct request *r, const uint8_t *data, size_t len);
+void request_on_end(struct request *r, uint32_t app_status);
+/* The worker did not take the request (nothing of it was run). */
+void request_on_undelivered(struct request *r);
+/* The worker is gone in mid-request. */
+void request_on_worker_lost(struct request *r);
+
+/* Everything that ended is out: called by the frontend. */
+void request_on_flushed(struct request *r);
+/* True while the worker must not be read from: the client is slow. */
+bool request_output_full(const struct request *r);
+
+/* The queue's time limit. */
+void request_on_queue_timer(struct broker *b);
+/* Recycles what died in this turn. */
+void request_collect(struct broker *b);
+void request_free_all(struct broker *b);
+
+#endif

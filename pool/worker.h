@@ -1,0 +1,83 @@
+/* One worker: a FastCGI program with a private listening socket, on which the
+ * broker keeps one connection and runs one request at a time.
+ *
+ *    STARTING ──probe answered──► IDLE ◄──answer complete── BUSY
+ *        │                         │ ▲                        │
+ *        │                         │ └─probe answered─ FREEING ◄─client left, connection lost
+ *        │                         └────────dispatch────────► BUSY
+ *        └── any ──told to end──► STOPPING ──reaped──► DEAD (any state, when it dies)
+ *
+ * The probe is FCGI_GET_VALUES on a new connection: a worker that answers is
+ * in its accept loop, so it has started, or its aborted script has ended. The
+ * answer leaves the connection usable. States are lists, as with requests. */
+#ifndef H2FPM_POOL_WORKER_H
+#define H2FPM_POOL_WORKER_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "protocol/buf.h"
+#include "protocol/list.h"
+#include "protocol/record.h"
+
+struct broker;
+struct request;
+
+enum worker_state { WORKER_STARTING, WORKER_IDLE, WORKER_BUSY, WORKER_FREEING, WORKER_STOPPING, WORKER_DEAD, WORKER_STATES };
+
+enum {
+	WORKER_START_TIMEOUT_S = 30, /* to answer the first probe */
+	WORKER_KILL_GRACE_S = 1,     /* between SIGTERM and SIGKILL */
+	WORKER_REPROBE_MS = 100,
+	WORKER_WORDS_MAX = 512,
+};
+
+struct worker {
+	struct list node;
+	enum worker_state state;
+	struct broker *broker;
+	pid_t pid;
+	int socket_fd; /* O_PATH: what connect() goes to */
+	int err_fd;    /* read end of its stderr */
+	int fd;        /* the private connection; -1: none */
+	struct ev_io read_io;
+	struct ev_io write_io;
+	struct ev_io err_io;
+	struct ev_timer timer; /* of the state: start, terminate or kill */
+	struct ev_timer probe_timer;
+	struct record_reader reader;
+	uint8_t end_body[8]; /* END_REQUEST cut into pieces */
+	uint8_t end_have;
+	struct buf send;
+	int64_t body_sent;
+	struct request *request; /* BUSY only */
+	bool ready_once;         /* it answered a probe in its life */
+	bool exited;             /* reaped; only its last bytes are still read */
+	bool told_to_end;        /* its death is ours */
+	uint64_t requests;
+	int64_t started_us;
+	char last_request[768];            /* what it ran when it was lost */
+	char words[WORKER_WORDS_MAX];      /* the last line on stderr */
+	char line[WORKER_WORDS_MAX];       /* the one being read */
+	size_t line_len;
+};
+
+/* Takes over a spawned process and its descriptors; NULL: out of memory
+ * (they are still the caller's). The worker is STARTING. */
+struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd);
+/* Hands it the request. False: it could not take it (nothing was sent that it
+ * could have run) and is no longer IDLE. */
+bool worker_dispatch(struct worker *w, struct request *r) __attribute__((warn_unused_result));
+/* The client of its request has gone: ends the script at its next output. */
+void worker_abort(struct worker *w);
+/* The client took bytes: reading goes on where it was paused. */
+void worker_resume(struct worker *w);
+/* SIGTERM, then SIGKILL. reason: for the log's debug lines. */
+void worker_stop(struct worker *w, const char *reason);
+/* The process was reaped. */
+void worker_on_exit(struct worker *w, int status);
+void worker_collect(struct broker *b);
+
+#endif
