@@ -291,8 +291,8 @@ static void complete_pool(struct build *b, size_t n)
 static void check_addresses(struct build *b)
 {
 	size_t listen = table_index(conf_table_find(false, "listen"));
-	char mine[256];
-	char other[256];
+	char mine[CONF_LISTEN_MAX];
+	char other[CONF_LISTEN_MAX];
 
 	for (size_t i = 1; i < b->conf->pool_count; i++) {
 		const struct pool_settings *pool = b->conf->pools[i];

@@ -12,6 +12,8 @@
 
 #include "pool/access.h"
 
+enum { HOST_MAX = 254 };
+
 const char *conf_check_log(const char *value)
 {
 	if (strcmp(value, "syslog") == 0)
@@ -57,23 +59,37 @@ static bool is_ip(const char *text)
 	return inet_pton(AF_INET, text, &address) == 1 || inet_pton(AF_INET6, text, &address) == 1;
 }
 
+/* A name to be looked up when the socket is opened; 1.2.3.400 is none. */
+static bool is_host_name(const char *text)
+{
+	bool letter = false;
+
+	for (; *text; text++) {
+		letter = letter || isalpha((unsigned char)*text);
+		if (!isalnum((unsigned char)*text) && *text != '-' && *text != '.')
+			return false;
+	}
+	return letter;
+}
+
 const char *conf_check_listen(const char *value)
 {
-	char host[INET6_ADDRSTRLEN];
+	char host[HOST_MAX];
 	const char *port;
 
 	if (*value == '/')
 		return strlen(value) < sizeof(((struct sockaddr_un *)NULL)->sun_path)
 		               ? NULL
 		               : "a socket's path has at most 107 bytes";
-	if (!split_address(value, host, sizeof(host), &port) || (*host && !is_ip(host)) || !is_port(port))
+	if (!split_address(value, host, sizeof(host), &port) || (*host && !is_ip(host) && !is_host_name(host)) ||
+	    !is_port(port))
 		return "give a socket's path from / on, a port (1 to 65535), ip:port or [ipv6]:port";
 	return NULL;
 }
 
 void conf_check_canonical_listen(const char *value, char *out, size_t size)
 {
-	char host[INET6_ADDRSTRLEN];
+	char host[HOST_MAX];
 	struct in6_addr address;
 	const char *port;
 

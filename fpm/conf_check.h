@@ -19,6 +19,8 @@ const char *conf_check_command(const char *value);
 const char *conf_check_env_name(const char *name);
 const char *conf_check_php_name(const char *name);
 
+enum { CONF_LISTEN_MAX = 300 }; /* bytes of an address in that spelling */
+
 /* The one spelling of an address that conf_check_listen accepts, so that two
  * of them can be compared: 9000 and [::]:9000 are the same. */
 void conf_check_canonical_listen(const char *value, char *out, size_t size);
