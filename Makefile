@@ -47,6 +47,7 @@ asan:
 clang:
 	+@$(MAKE) --no-print-directory $(CLANG) WERROR=-Werror compile
 
+units: $(UNITS)
 unit: $(UNITS)
 	@for t in $(UNITS); do $$t || exit 1; done
 
@@ -151,5 +152,5 @@ $(BUILD)/flags: always
 
 .SECONDARY: $(TEST_OBJECTS)
 -include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d)
-.PHONY: all run test compile asan clang unit replay fuzz-replay fuzz fuzzers peers system lint bench deps \
+.PHONY: all run test compile asan clang unit units replay fuzz-replay fuzz fuzzers peers system lint bench deps \
 	install uninstall clean help always

@@ -29,16 +29,18 @@ alive() {
 	[[ -n $1 ]] && kill -0 "$1" 2>/dev/null
 }
 
-# TERM, five seconds, KILL; then reap, so that nothing outlives this script.
+# TERM, five seconds, KILL; then reap, so that nothing outlives this script. The
+# group goes too: an nginx whose master was killed leaves its workers behind.
 stop() {
 	local pid=$1 i
-	alive "$pid" || return 0
+	[[ -n $pid ]] || return 0
 	kill -TERM "$pid" 2>/dev/null
 	for ((i = 0; i < 100; i++)); do
 		alive "$pid" || break
 		sleep 0.05
 	done
-	alive "$pid" && complain "process $pid did not end on TERM within 5 s" && kill -KILL "$pid" 2>/dev/null
+	alive "$pid" && complain "process $pid did not end on TERM within 5 s"
+	kill -KILL -- "-$pid" 2>/dev/null
 	wait "$pid" 2>/dev/null
 }
 
