@@ -58,6 +58,7 @@ static void answer(FCGX_Request *request)
 
 	if (query != NULL && strcmp(query, "nothing") == 0)
 		return;
+	FCGX_SetExitStatus(0, request->out); /* libfcgi keeps the last request's */
 	FCGX_PutS("Content-Type: text/plain\r\n\r\n", request->out);
 	if (query == NULL || strcmp(query, "params") == 0) {
 		show_params(request);
