@@ -28,7 +28,7 @@ static const struct conf_word pm_modes[] = {
 #define POOL(field) offsetof(struct pool_settings, field)
 
 static const struct conf_directive table[] = {
-        {{"global", "error_log", "file", NULL, "Where messages go; unset, and in the foreground always, to stderr."},
+        {{"global", "error_log", "file", NULL, "Where messages go; unset, to stderr."},
          .type = CONF_STRING,
          .offset = GLOBAL(error_log),
          .check = conf_check_log},
