@@ -157,8 +157,12 @@ static enum mux_event on_stdin(struct mux *m, const struct record_piece *piece, 
 
 static enum mux_event on_abort(struct mux *m, const struct record_piece *piece, struct mux_item *item)
 {
-	item->stream = find_stream(m, item->id);
-	return item->stream && piece->first ? MUX_ABORT : QUIET;
+	struct mux_stream *stream = find_stream(m, item->id);
+
+	if (!stream || !piece->first)
+		return QUIET;
+	item->stream = stream;
+	return MUX_ABORT;
 }
 
 static bool is_name(const struct param *p, const char *name)
@@ -299,7 +303,6 @@ enum mux_event mux_next(struct mux *m, const uint8_t **in, size_t *len, struct b
 	struct record_piece piece;
 	enum record_result result;
 
-	*item = (struct mux_item){0};
 	while ((result = record_reader_next(&m->reader, in, len, &piece)) == RECORD_PIECE) {
 		enum mux_event event;
 
@@ -308,6 +311,8 @@ enum mux_event mux_next(struct mux *m, const uint8_t **in, size_t *len, struct b
 		if (event != QUIET)
 			return event;
 	}
+	/* Nothing of a piece that was passed over may be taken for an event's. */
+	*item = (struct mux_item){0};
 	if (result == RECORD_BAD_VERSION)
 		return bad(item, "not FastCGI version 1");
 	return MUX_NEED_MORE;

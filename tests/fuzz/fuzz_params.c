@@ -64,7 +64,7 @@ static void unframe(const struct buf *framed, struct buf *pairs)
 	CHECK(piece.len == 0);
 }
 
-/* Every pair is written several times, so that small inputs fill records. */
+/* Every pair is written copies times, so that small inputs fill records. */
 static void check_pairs(const uint8_t *data, size_t size, unsigned copies)
 {
 	struct buf plain = {0}, framed = {0}, repeated = {0}, unframed = {0};
@@ -107,7 +107,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	copy = malloc(size);
 	CHECK(copy);
 	memcpy(copy, data + 1, size - 1);
-	check_pairs(copy, size - 1, 1 + data[0] * (size < 4096 ? 4u : 0u));
+	/* Rarely, since it is slow. */
+	check_pairs(copy, size - 1, data[0] % 8 == 7 ? 1 + 140000 / (unsigned)size : 1);
 	free(copy);
 	return 0;
 }

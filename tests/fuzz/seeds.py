@@ -41,6 +41,7 @@ def streams():
     yield "two-requests", request(1) + request(1)
     yield "interleaved", begin(1) + begin(2) + record(PARAMS, 2, b"b") + record(PARAMS, 1) + record(PARAMS, 2)
     yield "abort", begin(1) + record(PARAMS, 1, b"p") + record(ABORT, 1) + begin(1)
+    yield "abort-with-content", begin(1) + record(ABORT, 1, b"content") + record(STDIN, 1, b"", 0, 2)
     yield "no-stdin-yet", begin(1) + record(PARAMS, 1) + record(ABORT, 1)
     yield "get-values", record(GET_VALUES, 0, ask, 5) + request(1)
     yield "get-values-cut-pair", record(GET_VALUES, 0, ask[:-1])
@@ -88,7 +89,7 @@ def main():
         write("record", name, struct.pack(">H", len(data) * (i % 7) // 7) + data)
         write("mux", name, bytes([i % 3, 1 << i % 6, 0, 7 + i]) + data)
     for i, (name, data) in enumerate(blocks()):
-        write("params", name, bytes([i * 15]) + data)
+        write("params", name, bytes([i * 3]) + data)
 
 
 if __name__ == "__main__":

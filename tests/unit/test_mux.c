@@ -366,6 +366,17 @@ static void test_abort(void **state)
 	expect(t, "begin 1 keep|abort 1|");
 }
 
+/* What was passed over leaves nothing in the item of the next event. */
+static void test_bad_version_after_an_abort(void **state)
+{
+	struct talk *t = *state;
+
+	say_begin(t, 1, 1);
+	say(t, FCGI_ABORT_REQUEST, 1, "content");
+	assert_true(buf_append(&t->in, "\2\0\0\0\0\0\0", 8));
+	expect(t, "begin 1 keep|abort 1|bad: not FastCGI version 1|");
+}
+
 static void test_responses_from_a_client(void **state)
 {
 	static const uint8_t types[] = {FCGI_END_REQUEST, FCGI_STDOUT, FCGI_STDERR, FCGI_GET_VALUES_RESULT,
@@ -646,6 +657,7 @@ int main(void)
 	        TALK(test_stdin_after_end),
 	        TALK(test_data_is_ignored),
 	        TALK(test_abort),
+	        TALK(test_bad_version_after_an_abort),
 	        TALK(test_responses_from_a_client),
 	        TALK(test_unknown_types),
 	        TALK(test_finish_inside_a_record),
