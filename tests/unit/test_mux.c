@@ -528,7 +528,14 @@ static void test_get_values_memory(void **state)
 	mux_log_feed(&l, buf_head(&t->in) + 40000, buf_len(&t->in) - 40000);
 	assert_null(l.mux.values.data);
 	assert_int_equal(l.mux.values.cap, 0);
-	check(t, &l, "reply 8|");
+	buf_reset(&t->in, SIZE_MAX);
+	ask(&pairs, FCGI_MAX_CONNS, "");
+	say_values(t, 0, &pairs);
+	ask(&pairs, FCGI_MAX_CONNS, "1000");
+	answer_values(t, &pairs);
+	mux_log_feed(&l, buf_head(&t->in), buf_len(&t->in));
+	assert_null(l.mux.values.data);
+	check(t, &l, "reply 8|reply 36|");
 }
 
 static void test_idle(void **state)
