@@ -95,6 +95,7 @@ struct broker {
 	struct list retired_workers;
 	struct backoff start_backoff;
 	struct ev_timer start_timer;
+	bool refuse_waiting; /* see whether the queue waits in vain */
 	char **worker_argv;
 	char **worker_envp;
 	struct rlimit worker_nofile; /* as it was before the broker raised its own */

@@ -18,9 +18,8 @@ void crew_dispatch(struct broker *b);
 /* True when workers keep dying at start and none is left: requests that come
  * now would only wait for their timeout. */
 bool crew_is_broken(const struct broker *b);
-void crew_on_ready(struct worker *w);
-/* at_start: it died before it served anything, by itself. */
-void crew_on_gone(struct broker *b, bool at_start);
+/* One died at start, by itself: the next attempt waits. */
+void crew_on_start_failure(struct broker *b);
 /* Ends all workers; the pool is stopping. */
 void crew_stop(struct broker *b, bool at_once);
 /* No process left, not even one that is stopping. */

@@ -508,13 +508,10 @@ bool frontend_init(struct broker *b, int listen_count)
 	return true;
 }
 
-static bool conn_is_idle(const struct conn *c)
-{
-	return list_empty(&c->requests) && buf_len(&c->ctl) == 0 && mux_idle(&c->mux);
-}
-
 /* Connections that wait in the backlog hold requests that were sent before
- * the drain: they are taken, read once, and answered like the others. */
+ * the drain: they are taken, read once, and answered like the others. Idle
+ * kept-alive ones stay open meanwhile: what comes on them is answered 503,
+ * which a front end can act on, rather than a reset, which it cannot. */
 void frontend_drain(struct broker *b)
 {
 	struct list *node, *tmp;
@@ -529,10 +526,8 @@ void frontend_drain(struct broker *b)
 	b->listener_count = 0;
 	list_each(node, tmp, &b->conns) {
 		struct conn *c = container_of(node, struct conn, node);
-		if (conn_is_idle(c))
+		if (!c->used)
 			conn_read(c);
-		if (c->state == CONN_OPEN && conn_is_idle(c))
-			conn_close(c, "draining");
 	}
 }
 

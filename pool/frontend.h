@@ -39,7 +39,7 @@ struct conn {
 
 bool frontend_init(struct broker *b, int listen_count) __attribute__((warn_unused_result));
 void frontend_fini(struct broker *b);
-/* Takes what waits in the backlog, closes the listeners and idle connections. */
+/* Takes what waits in the backlog and closes the listeners. */
 void frontend_drain(struct broker *b);
 
 /* Writes what there is for the client; may close the connection. */

@@ -14,6 +14,7 @@
 enum {
 	FREE_REQUESTS_MAX = 256,
 	KEEP_BYTES = 16384, /* what a recycled request keeps of each buffer */
+	UNDELIVERED_MAX = 16, /* workers that could not take one request */
 	WORKER_REQUEST_ID = 1,
 	STATUS_CLIENT_GONE = 499, /* nginx's number; in the access log only */
 };
@@ -83,7 +84,7 @@ struct request *request_new(struct broker *b, struct conn *conn, uint16_t id)
 	r->worker = NULL;
 	r->stream.id = id;
 	r->path_info = (struct slice){0};
-	r->attempts = 0;
+	r->attempts = r->undelivered = 0;
 	r->params_done = r->answering = r->ended = false;
 	r->status = 0;
 	r->worker_pid = 0;
@@ -538,6 +539,7 @@ bool request_output_full(const struct request *r)
 void request_on_end(struct request *r, uint32_t app_status)
 {
 	r->broker->counters.finished++;
+	r->worker = NULL;
 	if (append_end(r, app_status, true))
 		request_ended(r);
 	else
@@ -548,7 +550,10 @@ void request_on_undelivered(struct request *r)
 {
 	r->attempts--;
 	r->worker = NULL;
-	request_move(r, REQUEST_QUEUED);
+	if (++r->undelivered > UNDELIVERED_MAX)
+		request_reply(r, REPLY_WORKER_LOST);
+	else
+		request_move(r, REQUEST_QUEUED);
 }
 
 void request_on_worker_lost(struct request *r)

@@ -56,7 +56,8 @@ struct request {
 	struct spool body;
 	struct buf out; /* whole records for the client */
 
-	uint8_t attempts;   /* dispatches so far */
+	uint8_t attempts;    /* times that a worker was given it */
+	uint8_t undelivered; /* times that one could not take it */
 	bool params_done;   /* meta is valid */
 	bool answering;     /* bytes of the answer have come from a worker */
 	bool ended;         /* END_REQUEST is in out */

@@ -52,6 +52,9 @@ struct worker {
 	uint8_t end_have;
 	struct buf send;
 	int64_t body_sent;
+	bool sent_any;       /* of the request being sent */
+	uint32_t connection; /* counts the private connections */
+	uint32_t reprobes;
 	struct request *request; /* BUSY only */
 	bool ready_once;         /* it answered a probe in its life */
 	bool exited;             /* reaped; only its last bytes are still read */

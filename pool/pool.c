@@ -1,0 +1,275 @@
+#include "pool/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool/broker.h"
+#include "pool/crew.h"
+#include "pool/frontend.h"
+#include "pool/link.h"
+#include "pool/request.h"
+#include "pool/worker.h"
+
+enum {
+	EXIT_INTERNAL = 70,
+	STOP_KILL_MS = 500,          /* idle workers may end by themselves for so long */
+	ACCESS_KEEP_BYTES = 65536,
+	ACCESS_FLUSH_BYTES = 4096,   /* one write: whole on a pipe, too */
+};
+
+/* ---- stopping ---- */
+
+static void stop_now(struct broker *b)
+{
+	if (b->phase == BROKER_STOPPING)
+		return;
+	b->phase = BROKER_STOPPING;
+	crew_stop(b, false);
+	broker_arm(b, &b->stop_timer, STOP_KILL_MS / 1e3);
+}
+
+static void on_stop_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)events;
+	crew_stop(container_of(timer, struct broker, stop_timer), true);
+}
+
+static bool is_drained(const struct broker *b)
+{
+	return list_empty(&b->requests[REQUEST_RECEIVING]) && b->queue.length == 0 &&
+	       list_empty(&b->requests[REQUEST_RUNNING]) && list_empty(&b->requests[REQUEST_DRAINING]) &&
+	       list_empty(&b->workers[WORKER_FREEING]);
+}
+
+static void drain(struct broker *b)
+{
+	if (b->phase == BROKER_SERVING)
+		frontend_drain(b);
+}
+
+static void on_stop_signal(struct ev_loop *loop, struct ev_signal *signal, int events)
+{
+	(void)loop, (void)events;
+	stop_now(signal->data);
+}
+
+static void on_quit_signal(struct ev_loop *loop, struct ev_signal *signal, int events)
+{
+	(void)loop, (void)events;
+	drain(signal->data);
+}
+
+/* ---- the master's link ---- */
+
+static void take_logs(const struct msghdr *message)
+{
+	int fds[2];
+	struct cmsghdr *c = CMSG_FIRSTHDR(message);
+
+	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds))
+		return;
+	memcpy(fds, CMSG_DATA(c), sizeof fds);
+	dup3(fds[0], LINK_FD_LOG, O_CLOEXEC);
+	dup3(fds[1], LINK_FD_ACCESS_LOG, O_CLOEXEC);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void on_link_readable(struct ev_loop *loop, struct ev_io *io, int events)
+{
+	struct broker *b = io->data;
+	char kind = 0;
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec part = {.iov_base = &kind, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control.space,
+				 .msg_controllen = sizeof control.space};
+	ssize_t n = recvmsg(io->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	(void)events;
+	if (n == 1 && kind == LINK_DRAIN)
+		drain(b);
+	else if (n == 1 && kind == LINK_LOGS)
+		take_logs(&message);
+	else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		log_alert("the master is gone: stopping");
+		ev_io_stop(loop, io);
+		stop_now(b);
+	}
+}
+
+static void tell_master(enum link_message kind)
+{
+	char byte = (char)kind;
+	(void)!send(LINK_FD_LINK, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void on_heartbeat(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)timer, (void)events;
+	tell_master(LINK_HEARTBEAT);
+}
+
+/* ---- the loop's turn ---- */
+
+static void on_queue_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)events;
+	request_on_queue_timer(container_of(timer, struct broker, queue_timer));
+}
+
+static void on_child(struct ev_loop *loop, struct ev_child *child, int events)
+{
+	struct broker *b = child->data;
+	struct list *node, *tmp;
+
+	(void)loop, (void)events;
+	for (int state = 0; state < WORKER_DEAD; state++) {
+		list_each(node, tmp, &b->workers[state]) {
+			struct worker *w = container_of(node, struct worker, node);
+			if (w->pid == child->rpid) {
+				worker_on_exit(w, child->rstatus);
+				return;
+			}
+		}
+	}
+}
+
+static void write_access_log(struct broker *b)
+{
+	struct buf *lines = &b->access_lines;
+
+	while (buf_len(lines) > 0) {
+		size_t len = buf_len(lines) < ACCESS_FLUSH_BYTES ? buf_len(lines) : ACCESS_FLUSH_BYTES;
+		const uint8_t *end = memrchr(buf_head(lines), '\n', len);
+		if (!end)
+			end = memchr(buf_head(lines), '\n', buf_len(lines));
+		len = (size_t)(end - buf_head(lines)) + 1;
+		(void)log_raw(LINK_FD_ACCESS_LOG, buf_head(lines), len);
+		buf_consume(lines, len);
+	}
+	buf_reset(lines, ACCESS_KEEP_BYTES);
+}
+
+/* Before the loop sleeps: what the events of this turn made possible is done,
+ * and what died in it is freed. */
+static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events)
+{
+	struct broker *b = container_of(prepare, struct broker, turn);
+
+	(void)events;
+	crew_fill(b);
+	crew_dispatch(b);
+	if (b->phase == BROKER_DRAINING && is_drained(b))
+		stop_now(b);
+	write_access_log(b);
+	frontend_collect(b);
+	request_collect(b);
+	worker_collect(b);
+	if (b->phase == BROKER_STOPPING && crew_is_empty(b))
+		ev_break(loop, EVBREAK_ALL);
+}
+
+/* ---- building ---- */
+
+static void init_requests(struct broker *b)
+{
+	for (int state = 0; state < REQUEST_STATES; state++)
+		list_init(&b->requests[state]);
+	list_init(&b->free_requests);
+	queue_init(&b->queue, b->settings->queue_max, b->settings->queue_timeout_ms * 1000);
+	ev_timer_init(&b->queue_timer, on_queue_timer, 0., 0.);
+	buf_init(&b->access_lines);
+}
+
+static void start_signal(struct broker *b, struct ev_signal *watcher, int signal,
+			 void (*callback)(struct ev_loop *, struct ev_signal *, int))
+{
+	ev_signal_init(watcher, callback, signal);
+	watcher->data = b;
+	ev_signal_start(b->loop, watcher);
+}
+
+static void start_watchers(struct broker *b)
+{
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	start_signal(b, &b->term_signal, SIGTERM, on_stop_signal);
+	start_signal(b, &b->int_signal, SIGINT, on_stop_signal);
+	start_signal(b, &b->quit_signal, SIGQUIT, on_quit_signal);
+	ev_child_init(&b->child, on_child, 0, 0);
+	b->child.data = b;
+	ev_child_start(b->loop, &b->child);
+	ev_io_init(&b->link_io, on_link_readable, LINK_FD_LINK, EV_READ);
+	b->link_io.data = b;
+	ev_io_start(b->loop, &b->link_io);
+	ev_timer_init(&b->heartbeat_timer, on_heartbeat, LINK_HEARTBEAT_MS / 1e3, LINK_HEARTBEAT_MS / 1e3);
+	ev_timer_start(b->loop, &b->heartbeat_timer);
+	ev_timer_init(&b->stop_timer, on_stop_timer, 0., 0.);
+	ev_prepare_init(&b->turn, on_turn);
+	ev_prepare_start(b->loop, &b->turn);
+}
+
+static bool broker_init(struct broker *b, const struct pool_settings *settings, int listen_count)
+{
+	b->loop = ev_default_loop(EVFLAG_AUTO);
+	b->settings = settings;
+	b->pid = getpid();
+	srandom((unsigned)(b->pid ^ broker_now_us()));
+	if (!b->loop) {
+		log_alert("no event loop");
+		return false;
+	}
+	init_requests(b);
+	if (!script_judge_init(&b->judge, settings->limit_extensions, settings->chdir)) {
+		log_error("security.limit_extensions or chdir cannot be used: %s", strerror(errno));
+		return false;
+	}
+	if (!crew_init(b) || !frontend_init(b, listen_count))
+		return false;
+	start_watchers(b);
+	return true;
+}
+
+static void broker_fini(struct broker *b)
+{
+	frontend_fini(b);
+	request_collect(b);
+	write_access_log(b);
+	worker_collect(b);
+	crew_fini(b);
+	script_judge_fini(&b->judge);
+	request_free_all(b);
+	buf_fini(&b->access_lines);
+	ev_loop_destroy(b->loop);
+}
+
+int pool_main(const struct pool_settings *settings, int listen_count)
+{
+	struct broker *b = calloc(1, sizeof *b);
+
+	if (!b || !broker_init(b, settings, listen_count))
+		return EXIT_INTERNAL;
+	tell_master(LINK_READY);
+	ev_run(b->loop, 0);
+	const struct counters *c = &b->counters;
+	log_debug("%llu connections, %llu requests, %llu finished, %llu answered without a worker, %llu cancelled, "
+		  "%llu retried, %llu cut, %llu crashes",
+		  (unsigned long long)c->connections, (unsigned long long)c->accepted, (unsigned long long)c->finished,
+		  (unsigned long long)c->replied, (unsigned long long)(c->cancelled_queued + c->cancelled_running),
+		  (unsigned long long)c->retried, (unsigned long long)c->cut, (unsigned long long)c->crashes);
+	broker_fini(b);
+	free(b);
+	return 0;
+}

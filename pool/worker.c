@@ -1,0 +1,674 @@
+#include "pool/worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool/broker.h"
+#include "pool/crew.h"
+#include "pool/frontend.h"
+#include "pool/request.h"
+#include "pool/spawn.h"
+#include "protocol/params.h"
+
+enum {
+	BODY_CHUNK_BYTES = 32768,
+	SEND_KEEP_BYTES = 65536,
+	REPROBES_MAX = 50, /* of a worker that has taken connections before */
+	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
+};
+
+static const char *const state_names[WORKER_STATES] = {"STARTING", "IDLE", "BUSY", "FREEING", "STOPPING", "DEAD"};
+
+#define TO(state) (1u << (state))
+static const unsigned transitions[WORKER_STATES] = {
+	[WORKER_STARTING] = TO(WORKER_IDLE) | TO(WORKER_STOPPING) | TO(WORKER_DEAD),
+	[WORKER_IDLE] = TO(WORKER_BUSY) | TO(WORKER_FREEING) | TO(WORKER_STOPPING) | TO(WORKER_DEAD),
+	[WORKER_BUSY] = TO(WORKER_IDLE) | TO(WORKER_FREEING) | TO(WORKER_STOPPING) | TO(WORKER_DEAD),
+	[WORKER_FREEING] = TO(WORKER_IDLE) | TO(WORKER_STOPPING) | TO(WORKER_DEAD),
+	[WORKER_STOPPING] = TO(WORKER_DEAD),
+	[WORKER_DEAD] = 0,
+};
+
+static void worker_move(struct worker *w, enum worker_state to)
+{
+	struct broker *b = w->broker;
+
+	if (!(transitions[w->state] & TO(to))) {
+		log_alert("worker %d in state %s cannot become %s", (int)w->pid, state_names[w->state], state_names[to]);
+		abort();
+	}
+	if (to == WORKER_STOPPING || (to == WORKER_DEAD && w->state != WORKER_STOPPING))
+		b->worker_count--;
+	w->state = to;
+	list_remove(&w->node);
+	/* The most recently used comes first: its caches are warm. */
+	list_add_head(&b->workers[to], &w->node);
+}
+
+/* ---- the private connection ---- */
+
+static void disconnect(struct worker *w)
+{
+	struct ev_loop *loop = w->broker->loop;
+
+	if (w->fd < 0)
+		return;
+	ev_io_stop(loop, &w->read_io);
+	ev_io_stop(loop, &w->write_io);
+	close(w->fd);
+	w->fd = -1;
+	w->connection++;
+	buf_reset(&w->send, SEND_KEEP_BYTES);
+}
+
+static bool connect_anew(struct worker *w)
+{
+	disconnect(w);
+	w->fd = spawn_connect(w->socket_fd);
+	if (w->fd < 0)
+		return false;
+	record_reader_init(&w->reader);
+	ev_io_set(&w->read_io, w->fd, EV_READ);
+	ev_io_set(&w->write_io, w->fd, EV_WRITE);
+	ev_io_start(w->broker->loop, &w->read_io);
+	return true;
+}
+
+enum sent { SENT_ALL, SENT_PART, SENT_FAILED };
+
+static enum sent send_some(struct worker *w)
+{
+	while (buf_len(&w->send) > 0) {
+		ssize_t n = send(w->fd, buf_head(&w->send), buf_len(&w->send), MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			ev_io_start(w->broker->loop, &w->write_io);
+			return SENT_PART;
+		}
+		if (n < 0)
+			return SENT_FAILED;
+		w->sent_any = true;
+		buf_consume(&w->send, (size_t)n);
+	}
+	return SENT_ALL;
+}
+
+/* ---- the probe ---- */
+
+static void probe(struct worker *w);
+
+static void probe_later(struct worker *w)
+{
+	disconnect(w);
+	if (w->state == WORKER_FREEING && ++w->reprobes > REPROBES_MAX) {
+		log_warning("child %d takes no connections any more", (int)w->pid);
+		worker_stop(w, "takes no connections");
+		return;
+	}
+	broker_arm(w->broker, &w->probe_timer, WORKER_REPROBE_MS / 1e3);
+}
+
+static void on_probe_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	struct worker *w = container_of(timer, struct worker, probe_timer);
+
+	(void)loop, (void)events;
+	if (w->state == WORKER_STARTING || w->state == WORKER_FREEING)
+		probe(w);
+}
+
+/* Asks for FCGI_MPXS_CONNS. The answer comes when the worker accepts. */
+static void probe(struct worker *w)
+{
+	static const char name[] = "FCGI_MPXS_CONNS";
+	struct record_header header = {
+		.type = FCGI_GET_VALUES, .content_len = (uint16_t)params_pair_len(sizeof name - 1, 0)};
+	uint8_t encoded[RECORD_HEADER_LEN];
+
+	record_header_encode(encoded, &header);
+	if (!connect_anew(w) || !buf_append(&w->send, encoded, sizeof encoded) ||
+	    !params_append(&w->send, name, sizeof name - 1, "", 0) || send_some(w) == SENT_FAILED)
+		probe_later(w);
+}
+
+static void set_timer(struct worker *w, double seconds)
+{
+	ev_timer_stop(w->broker->loop, &w->timer);
+	if (seconds > 0)
+		broker_arm(w->broker, &w->timer, seconds);
+}
+
+static void become_idle(struct worker *w)
+{
+	set_timer(w, 0);
+	ev_timer_stop(w->broker->loop, &w->probe_timer);
+	w->reprobes = 0;
+	w->last_request[0] = '\0';
+	worker_move(w, WORKER_IDLE);
+	if (!w->ready_once)
+		log_debug("child %d is ready", (int)w->pid);
+	w->ready_once = true;
+}
+
+/* Whatever it runs goes on, with nobody listening: PHP ends a script at its
+ * next output then. The terminate timeout goes on counting. */
+static void start_freeing(struct worker *w)
+{
+	if (w->state != WORKER_FREEING)
+		worker_move(w, WORKER_FREEING);
+	w->request = NULL;
+	probe(w);
+}
+
+/* ---- ends ---- */
+
+static void remember_request(struct worker *w)
+{
+	char what[640];
+
+	if (w->request) {
+		struct slice file = w->request->meta.of[META_SCRIPT_FILENAME];
+		char script[256];
+		snprintf(w->last_request, sizeof w->last_request, "script '%s' (request: \"%.450s\")",
+			 log_escape(script, sizeof script, file.at ? file.at : "", file.len),
+			 meta_describe(&w->request->meta, what, sizeof what));
+	}
+}
+
+void worker_abort(struct worker *w)
+{
+	assert(w->state == WORKER_BUSY);
+	remember_request(w);
+	start_freeing(w);
+}
+
+/* The connection broke while the process, as far as known, lives. */
+static void lose_connection(struct worker *w, const char *how)
+{
+	struct request *r = w->request;
+	enum worker_state was = w->state;
+
+	remember_request(w);
+	w->request = NULL;
+	disconnect(w);
+	if (r && !w->exited)
+		log_debug("child %d %s in mid-request", (int)w->pid, how);
+	if (!w->exited && was == WORKER_BUSY)
+		start_freeing(w);
+	else if (!w->exited && (was == WORKER_STARTING || was == WORKER_FREEING))
+		probe_later(w);
+	if (r)
+		request_on_worker_lost(r);
+}
+
+void worker_stop(struct worker *w, const char *reason)
+{
+	if (w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
+		return;
+	log_debug("child %d is ended: %s", (int)w->pid, reason);
+	remember_request(w);
+	w->request = NULL;
+	w->told_to_end = true;
+	disconnect(w);
+	ev_timer_stop(w->broker->loop, &w->probe_timer);
+	worker_move(w, WORKER_STOPPING);
+	kill(w->pid, SIGTERM);
+	set_timer(w, WORKER_KILL_GRACE_S);
+}
+
+/* An end that is nobody's wish, of a worker that has not served anything. */
+static void count_start_failure(struct worker *w)
+{
+	bool young = broker_now_us() - w->started_us < YOUNG_US;
+
+	if (!w->told_to_end && w->requests == 0 && (!w->ready_once || young))
+		crew_on_start_failure(w->broker);
+}
+
+/* What it said cannot be followed: it may be in any state now. */
+static void break_off(struct worker *w, const char *reason)
+{
+	struct request *r = w->request;
+
+	log_warning("child %d is ended: %s", (int)w->pid, reason);
+	count_start_failure(w);
+	worker_stop(w, reason);
+	if (r)
+		request_on_worker_lost(r);
+}
+
+/* ---- the request ---- */
+
+/* Keeps a chunk of the body, and then its end, in the send buffer. */
+static bool fill_body(struct worker *w)
+{
+	struct request *r = w->request;
+	int64_t total = request_body_bytes(r);
+
+	while (w->body_sent < total && buf_len(&w->send) < BODY_CHUNK_BYTES) {
+		struct record_header h = {.type = FCGI_STDIN, .id = 1};
+		int64_t left = total - w->body_sent;
+		h.content_len = (uint16_t)(left < BODY_CHUNK_BYTES ? left : BODY_CHUNK_BYTES);
+		if (!buf_reserve(&w->send, RECORD_HEADER_LEN + (size_t)h.content_len))
+			return false;
+		record_header_encode(buf_tail(&w->send), &h);
+		if (!spool_read(&r->body, w->body_sent, buf_tail(&w->send) + RECORD_HEADER_LEN, h.content_len))
+			return false;
+		buf_commit(&w->send, RECORD_HEADER_LEN + (size_t)h.content_len);
+		w->body_sent += h.content_len;
+		if (w->body_sent == total)
+			return record_append_stream_end(&w->send, FCGI_STDIN, 1);
+	}
+	return true;
+}
+
+static enum sent send_request(struct worker *w)
+{
+	int64_t total = request_body_bytes(w->request);
+	enum sent sent;
+
+	while ((sent = send_some(w)) == SENT_ALL && w->body_sent < total) {
+		if (!fill_body(w))
+			return SENT_FAILED;
+	}
+	return sent;
+}
+
+static bool load_request(struct worker *w)
+{
+	buf_reset(&w->send, SEND_KEEP_BYTES);
+	w->body_sent = 0;
+	w->sent_any = false;
+	if (!request_frame(w->request, &w->send))
+		return false;
+	if (request_body_bytes(w->request) == 0)
+		return record_append_stream_end(&w->send, FCGI_STDIN, 1);
+	return fill_body(w);
+}
+
+/* False: not a byte was taken, so that nothing can have been run. If it broke
+ * later, the read side will tell what became of the request. */
+static bool begin_sending(struct worker *w)
+{
+	bool fresh = w->fd < 0;
+
+	if (!fresh && (send_request(w) != SENT_FAILED || w->sent_any))
+		return true;
+	/* A program may have closed its idle connection in the meantime. */
+	if (!connect_anew(w) || !load_request(w))
+		return false;
+	return send_request(w) != SENT_FAILED || w->sent_any;
+}
+
+bool worker_dispatch(struct worker *w, struct request *r)
+{
+	assert(w->state == WORKER_IDLE && !w->request);
+	worker_move(w, WORKER_BUSY);
+	w->request = r;
+	request_on_dispatch(r, w);
+	if (!load_request(w)) {
+		w->request = NULL;
+		worker_move(w, WORKER_IDLE);
+		request_fail(r, REPLY_NO_SPACE);
+		return true;
+	}
+	if (!begin_sending(w)) {
+		w->request = NULL;
+		request_on_undelivered(r);
+		start_freeing(w);
+		return false;
+	}
+	double timeout_s = (double)w->broker->settings->request_terminate_timeout_ms / 1e3;
+	if (timeout_s > 0)
+		set_timer(w, timeout_s);
+	return true;
+}
+
+static void request_done(struct worker *w, uint32_t app_status)
+{
+	struct request *r = w->request;
+	int64_t max = w->broker->settings->pm_max_requests;
+
+	w->request = NULL;
+	w->last_request[0] = '\0';
+	w->requests++;
+	backoff_succeed(&w->broker->start_backoff);
+	set_timer(w, 0);
+	if (buf_len(&w->send) > 0)
+		disconnect(w); /* it answered before it had read the body to its end */
+	if (!w->exited)
+		worker_move(w, WORKER_IDLE);
+	request_on_end(r, app_status);
+	if (w->state == WORKER_IDLE && max > 0 && w->requests >= (uint64_t)max)
+		worker_stop(w, "pm.max_requests");
+}
+
+/* ---- what it sends ---- */
+
+static void on_end_piece(struct worker *w, const struct record_piece *piece)
+{
+	struct record_end end;
+
+	if (piece->first)
+		w->end_have = 0;
+	if (piece->header.content_len != sizeof w->end_body) {
+		break_off(w, "it sent an END_REQUEST of a wrong length");
+		return;
+	}
+	memcpy(w->end_body + w->end_have, piece->data, piece->len);
+	w->end_have = (uint8_t)(w->end_have + piece->len);
+	if (!piece->last)
+		return;
+	record_end_decode(w->end_body, &end);
+	if (end.protocol_status != FCGI_REQUEST_COMPLETE)
+		break_off(w, "it refused the request");
+	else
+		request_done(w, end.app_status);
+}
+
+static void on_busy_piece(struct worker *w, const struct record_piece *piece)
+{
+	switch (piece->header.type) {
+	case FCGI_STDOUT:
+		if (piece->len > 0)
+			request_on_stdout(w->request, piece->data, piece->len);
+		break;
+	case FCGI_STDERR:
+		if (piece->len > 0)
+			request_on_stderr(w->request, piece->data, piece->len);
+		break;
+	case FCGI_END_REQUEST:
+		on_end_piece(w, piece);
+		break;
+	default:
+		break_off(w, "it sent a record of an unexpected type");
+	}
+}
+
+static void on_piece(struct worker *w, const struct record_piece *piece)
+{
+	bool answer = piece->header.type == FCGI_GET_VALUES_RESULT || piece->header.type == FCGI_UNKNOWN_TYPE;
+
+	switch (w->state) {
+	case WORKER_BUSY:
+		on_busy_piece(w, piece);
+		break;
+	case WORKER_STARTING:
+	case WORKER_FREEING:
+		if (!answer)
+			break_off(w, "it answered FCGI_GET_VALUES with something else");
+		else if (piece->last)
+			become_idle(w);
+		break;
+	case WORKER_IDLE:
+		break_off(w, "it sent bytes without a request");
+		break;
+	default:
+		break;
+	}
+}
+
+/* Gives what was read to the request; stops when the connection changed. */
+static void feed(struct worker *w, const uint8_t *data, size_t len)
+{
+	struct record_piece piece;
+	enum record_result result = RECORD_PIECE;
+	uint32_t connection = w->connection; /* descriptors are reused at once */
+
+	while (w->connection == connection && (result = record_reader_next(&w->reader, &data, &len, &piece)) == RECORD_PIECE)
+		on_piece(w, &piece);
+	if (w->connection == connection && result == RECORD_BAD_VERSION)
+		break_off(w, "it sent bytes that are not FastCGI records");
+}
+
+static void pause_or_flush(struct worker *w, struct request *r)
+{
+	if (w->request != r || !r)
+		return; /* it ended in this batch and has been flushed */
+	conn_flush(r->conn);
+	if (w->request == r && request_output_full(r))
+		ev_io_stop(w->broker->loop, &w->read_io);
+}
+
+/* False: nothing more is there now, or the connection is gone. */
+static bool read_once(struct worker *w)
+{
+	struct broker *b = w->broker;
+	struct request *r = w->request;
+	ssize_t n = recv(w->fd, b->scratch, sizeof b->scratch, MSG_DONTWAIT);
+
+	if (n < 0 && errno == EINTR)
+		return true;
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return false;
+	if (n <= 0) {
+		lose_connection(w, n == 0 ? "closed its connection" : "reset its connection");
+		return false;
+	}
+	feed(w, b->scratch, (size_t)n);
+	pause_or_flush(w, r);
+	return w->fd >= 0;
+}
+
+static void on_worker_readable(struct ev_loop *loop, struct ev_io *io, int events)
+{
+	(void)loop, (void)events;
+	(void)read_once(container_of(io, struct worker, read_io));
+}
+
+static void on_worker_writable(struct ev_loop *loop, struct ev_io *io, int events)
+{
+	struct worker *w = container_of(io, struct worker, write_io);
+	enum sent sent;
+
+	(void)events;
+	ev_io_stop(loop, io);
+	sent = w->request ? send_request(w) : send_some(w);
+	/* Its answer may be there already: the read side tells what became of it. */
+	if (sent == SENT_FAILED)
+		buf_reset(&w->send, SEND_KEEP_BYTES);
+}
+
+void worker_resume(struct worker *w)
+{
+	if (w->fd >= 0 && w->state == WORKER_BUSY)
+		ev_io_start(w->broker->loop, &w->read_io);
+}
+
+/* ---- standard error ---- */
+
+static void log_undecorated(const char *words)
+{
+	char line[WORKER_WORDS_MAX + 2];
+	int len = snprintf(line, sizeof line, "%s\n", words);
+	(void)log_raw(log_fd(), line, (size_t)len);
+}
+
+static void on_line(struct worker *w)
+{
+	const struct pool_settings *s = w->broker->settings;
+
+	log_escape(w->words, sizeof w->words, w->line, w->line_len);
+	w->line_len = 0;
+	if (!s->catch_workers_output || !w->words[0])
+		return;
+	if (s->decorate_workers_output)
+		log_warning("child %d said into stderr: \"%s\"", (int)w->pid, w->words);
+	else
+		log_undecorated(w->words);
+}
+
+static void on_err_bytes(struct worker *w, const char *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (data[i] == '\n' || w->line_len == sizeof w->line)
+			on_line(w);
+		if (data[i] != '\n')
+			w->line[w->line_len++] = data[i];
+	}
+}
+
+/* False: nothing more now. */
+static bool read_err(struct worker *w)
+{
+	ssize_t n = read(w->err_fd, w->broker->scratch, sizeof w->broker->scratch);
+
+	if (n > 0)
+		on_err_bytes(w, (const char *)w->broker->scratch, (size_t)n);
+	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+		ev_io_stop(w->broker->loop, &w->err_io);
+	return n > 0;
+}
+
+static void on_worker_err(struct ev_loop *loop, struct ev_io *io, int events)
+{
+	(void)loop, (void)events;
+	(void)read_err(container_of(io, struct worker, err_io));
+}
+
+/* ---- time limits ---- */
+
+static void on_terminate_timeout(struct worker *w)
+{
+	struct request *r = w->request;
+	int64_t limit_ms = w->broker->settings->request_terminate_timeout_ms;
+
+	remember_request(w);
+	log_warning("child %d, %s execution timed out (%lld.%03lld sec), terminating", (int)w->pid,
+		    w->last_request, (long long)limit_ms / 1000, (long long)limit_ms % 1000);
+	worker_stop(w, "request_terminate_timeout");
+	if (r)
+		request_fail(r, REPLY_TERMINATE_TIMEOUT);
+}
+
+static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	struct worker *w = container_of(timer, struct worker, timer);
+
+	(void)loop, (void)events;
+	switch (w->state) {
+	case WORKER_STARTING:
+		log_error("child %d has not answered FCGI_GET_VALUES within %d s of its start", (int)w->pid,
+			  WORKER_START_TIMEOUT_S);
+		count_start_failure(w);
+		worker_stop(w, "not started in time");
+		break;
+	case WORKER_STOPPING:
+		kill(w->pid, SIGKILL);
+		break;
+	case WORKER_BUSY:
+	case WORKER_FREEING:
+		on_terminate_timeout(w);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- birth and death ---- */
+
+struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd)
+{
+	struct worker *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return NULL;
+	w->state = WORKER_STARTING;
+	w->broker = b;
+	w->pid = pid;
+	w->socket_fd = socket_fd;
+	w->err_fd = err_fd;
+	w->fd = -1;
+	w->started_us = broker_now_us();
+	buf_init(&w->send);
+	ev_io_init(&w->read_io, on_worker_readable, -1, EV_READ);
+	ev_io_init(&w->write_io, on_worker_writable, -1, EV_WRITE);
+	ev_io_init(&w->err_io, on_worker_err, err_fd, EV_READ);
+	ev_timer_init(&w->timer, on_worker_timer, 0., 0.);
+	ev_timer_init(&w->probe_timer, on_probe_timer, 0., 0.);
+	ev_io_start(b->loop, &w->err_io);
+	list_init(&w->node);
+	list_add_tail(&b->workers[WORKER_STARTING], &w->node);
+	b->worker_count++;
+	set_timer(w, WORKER_START_TIMEOUT_S);
+	probe(w);
+	return w;
+}
+
+static const char *describe_status(int status, char *out, size_t size)
+{
+	if (WIFSIGNALED(status))
+		snprintf(out, size, "on signal %d (SIG%s%s)", WTERMSIG(status),
+			 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?",
+			 WCOREDUMP(status) ? " - core dumped" : "");
+	else
+		snprintf(out, size, "with code %d", WEXITSTATUS(status));
+	return out;
+}
+
+static void log_exit(const struct worker *w, int status, double alive_s)
+{
+	char how[64];
+	const char *what = w->last_request[0] ? ", while it ran " : "";
+	const char *words = w->words[0] && !w->told_to_end ? "; its last words: " : "";
+	bool expected = w->told_to_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !w->last_request[0]);
+
+	log_write(expected ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING,
+		  "child %d exited %s after %.6f seconds from start%s%s%s%s", (int)w->pid,
+		  describe_status(status, how, sizeof how), alive_s, what, w->last_request, words,
+		  words[0] ? w->words : "");
+}
+
+/* What it sent before it died still counts: the answer may be complete. */
+static void read_the_rest(struct worker *w)
+{
+	while (w->fd >= 0 && read_once(w)) {
+	}
+	if (w->request)
+		lose_connection(w, "died");
+	while (ev_is_active(&w->err_io) && read_err(w)) {
+	}
+	if (w->line_len > 0)
+		on_line(w);
+}
+
+void worker_on_exit(struct worker *w, int status)
+{
+	struct broker *b = w->broker;
+	int64_t alive_us = broker_now_us() - w->started_us;
+	bool by_itself = !w->told_to_end;
+
+	w->exited = true;
+	remember_request(w);
+	read_the_rest(w);
+	log_exit(w, status, (double)alive_us / 1e6);
+	disconnect(w);
+	ev_timer_stop(b->loop, &w->timer);
+	ev_timer_stop(b->loop, &w->probe_timer);
+	ev_io_stop(b->loop, &w->err_io);
+	close(w->err_fd);
+	close(w->socket_fd);
+	b->counters.crashes += by_itself;
+	count_start_failure(w);
+	worker_move(w, WORKER_DEAD);
+}
+
+void worker_collect(struct broker *b)
+{
+	struct list *node, *tmp;
+
+	list_each(node, tmp, &b->workers[WORKER_DEAD]) {
+		struct worker *w = container_of(node, struct worker, node);
+		list_remove(node);
+		buf_fini(&w->send);
+		free(w);
+	}
+}
