@@ -14,10 +14,11 @@ enum { LINE_MAX_BYTES = 4096, SCOPE_MAX_BYTES = 128 };
 
 static struct {
 	int fd;
+	int echo_fd;
 	enum log_level level;
 	char scope[SCOPE_MAX_BYTES];
 	uint64_t dropped;
-} state = {.fd = STDERR_FILENO, .level = LOG_LEVEL_NOTICE};
+} state = {.fd = STDERR_FILENO, .echo_fd = -1, .level = LOG_LEVEL_NOTICE};
 
 static const char *const level_names[] = {
 	[LOG_LEVEL_DEBUG] = "DEBUG", [LOG_LEVEL_NOTICE] = "NOTICE", [LOG_LEVEL_WARNING] = "WARNING",
@@ -32,6 +33,11 @@ void log_to(int fd)
 int log_fd(void)
 {
 	return state.fd;
+}
+
+void log_echo(int fd)
+{
+	state.echo_fd = fd;
 }
 
 void log_set_level(enum log_level level)
@@ -144,6 +150,8 @@ __attribute__((format(printf, 3, 0))) static void write_line(enum log_level leve
 	len += prefix;
 	len += (size_t)snprintf(line + len, sizeof(line) - len, "%s\n", suffix);
 	if (!write_whole(state.fd, line, len))
+		state.dropped++;
+	if (state.echo_fd >= 0 && level >= LOG_LEVEL_WARNING && !write_whole(state.echo_fd, line, len))
 		state.dropped++;
 }
 

@@ -18,6 +18,9 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_NOTICE, LOG_LEVEL_WARNING, LOG_LEVEL
 /* Sends lines to fd (not owned; 2 until set) from this level on. */
 void log_to(int fd);
 int log_fd(void);
+/* Warnings and worse go to fd too, as long as somebody still waits there for
+ * the start's outcome; -1: no more. */
+void log_echo(int fd);
 void log_set_level(enum log_level level);
 /* "pool www" put in brackets in front of every message; NULL: none. Copied. */
 void log_set_scope(const char *scope);

@@ -179,6 +179,28 @@ static void test_escape(void **context)
 	assert_string_equal(log_escape(out, 4, "\n", 1), ""); /* never half of one */
 }
 
+static void test_echo(void **context)
+{
+	int other[2];
+	char text[256];
+	ssize_t n;
+
+	(void)context;
+	assert_int_equal(pipe2(other, O_CLOEXEC | O_NONBLOCK), 0);
+	log_echo(other[1]);
+	log_notice("for the log alone");
+	log_error("for both");
+	log_echo(-1);
+	log_error("later");
+	n = read(other[0], text, sizeof(text) - 1);
+	assert_true(n > 0);
+	text[n] = '\0';
+	assert_string_equal(strchr(text, ']'), "] ERROR: for both\n");
+	assert_non_null(strstr(take(), "for both\n"));
+	close(other[0]);
+	close(other[1]);
+}
+
 static void test_raw(void **context)
 {
 	char lines[9000];
@@ -207,6 +229,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_reader_gone, open_pipe, close_pipe),
 		cmocka_unit_test_setup_teardown(test_limited, open_pipe, close_pipe),
 		cmocka_unit_test_setup_teardown(test_escape, open_pipe, close_pipe),
+		cmocka_unit_test_setup_teardown(test_echo, open_pipe, close_pipe),
 		cmocka_unit_test_setup_teardown(test_raw, open_pipe, close_pipe),
 	};
 

@@ -1,0 +1,141 @@
+#include "fpm/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fpm/log.h"
+#include "fpm/logfile.h"
+#include "fpm/priv.h"
+
+enum { REASON_BYTES = 512 };
+
+bool check_listen_access(const struct pool_settings *pool, struct listen_access *access, char *reason,
+			 size_t reason_size)
+{
+	*access = (struct listen_access){(uid_t)-1, (gid_t)-1, (mode_t)pool->listen_mode};
+	/* as in php-fpm an owner brings his group, unless another is named */
+	if (pool->listen_owner != NULL && !priv_find_user(pool->listen_owner, &access->owner, &access->group)) {
+		snprintf(reason, reason_size, "cannot get uid for listen.owner '%s'", pool->listen_owner);
+		return false;
+	}
+	if (pool->listen_group != NULL && !priv_find_group(pool->listen_group, &access->group)) {
+		snprintf(reason, reason_size, "cannot get gid for listen.group '%s'", pool->listen_group);
+		return false;
+	}
+	return true;
+}
+
+static bool check_directory(const char *pool, const char *directive, const char *path, int mode)
+{
+	if (path == NULL || faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0)
+		return true;
+	log_error("[pool %s] %s '%s' cannot be used by uid %u: %s (%d)", pool, directive, path, geteuid(),
+		  strerror(errno), errno);
+	return false;
+}
+
+static bool check_directories(const struct pool_settings *pool)
+{
+	bool ok = check_directory(pool->name, "chdir", pool->chdir, X_OK);
+
+	return check_directory(pool->name, "request.spool_dir", pool->request_spool_dir, W_OK | X_OK) && ok;
+}
+
+/* In a process that has become the pool's user for the purpose: what root may
+ * do says nothing. It also shows that the privileges can be dropped. */
+static bool check_as_user(const struct pool_settings *pool, const struct priv_identity *who)
+{
+	char reason[REASON_BYTES];
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (!priv_drop(who, reason, sizeof(reason))) {
+			log_error("[pool %s] %s", pool->name, reason);
+			_exit(1);
+		}
+		_exit(check_directories(pool) ? 0 : 1);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+		log_error("[pool %s] cannot check as its user: %s (%d)", pool->name, strerror(errno), errno);
+		return false;
+	}
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool check_user_as_root(const struct pool_settings *pool, bool allow_root)
+{
+	struct priv_identity who;
+	char reason[REASON_BYTES];
+
+	if (!priv_resolve(&who, pool->user, pool->group, reason, sizeof(reason))) {
+		log_error("[pool %s] %s", pool->name, reason);
+		return false;
+	}
+	if (!allow_root && pool->user == NULL) {
+		log_error("[pool %s] user has not been defined; to run the pool as root, start with -R", pool->name);
+		return false;
+	}
+	if (!allow_root && (who.uid == 0 || who.gid == 0)) {
+		log_error("[pool %s] please specify user and group other than root, or start with -R", pool->name);
+		return false;
+	}
+	return check_as_user(pool, &who);
+}
+
+static bool check_user(const struct pool_settings *pool, bool allow_root)
+{
+	static const char text[] = "[pool %s] '%s' directive is ignored when FPM is not running as root";
+
+	if (geteuid() == 0)
+		return check_user_as_root(pool, allow_root);
+	if (pool->user != NULL)
+		log_notice(text, pool->name, "user");
+	if (pool->group != NULL)
+		log_notice(text, pool->name, "group");
+	return check_directories(pool);
+}
+
+static bool check_pool(const struct pool_settings *pool, bool allow_root)
+{
+	struct listen_address address;
+	struct listen_access access;
+	char reason[REASON_BYTES];
+	bool ok = check_user(pool, allow_root);
+
+	if (!listen_parse(&address, pool->listen, reason, sizeof(reason))) {
+		log_error("[pool %s] listen: %s", pool->name, reason);
+		ok = false;
+	}
+	if (!check_listen_access(pool, &access, reason, sizeof(reason))) {
+		log_error("[pool %s] %s", pool->name, reason);
+		ok = false;
+	}
+	if (pool->access_log != NULL && !logfile_check(pool->access_log, reason, sizeof(reason))) {
+		log_error("[pool %s] access.log: %s", pool->name, reason);
+		ok = false;
+	}
+	return ok;
+}
+
+bool check_all(const struct conf *conf, bool allow_root)
+{
+	char reason[REASON_BYTES];
+	bool ok = true;
+
+	if (conf->global.error_log != NULL && !logfile_check(conf->global.error_log, reason, sizeof(reason))) {
+		log_error("error_log: %s", reason);
+		ok = false;
+	}
+	if (conf->global.pid != NULL && !logfile_check(conf->global.pid, reason, sizeof(reason))) {
+		log_error("pid: %s", reason);
+		ok = false;
+	}
+	for (size_t i = 0; i < conf->pool_count; i++)
+		ok = check_pool(conf->pools[i], allow_root) && ok;
+	return ok;
+}

@@ -1,0 +1,235 @@
+#include "fpm/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "fpm/conf.h"
+#include "fpm/listen.h"
+#include "fpm/log.h"
+#include "fpm/priv.h"
+#include "pool/link.h"
+#include "pool/pool.h"
+
+/* Every source is first moved above all targets, else putting one in place
+ * could overwrite another that is still to be moved. */
+static bool place(const struct child_plan *plan, int null)
+{
+	int fds[LINK_FD_LISTEN + LISTEN_MAX] = {
+		null, null, plan->detached ? null : STDERR_FILENO, plan->link, plan->settings, plan->log,
+		plan->access_log,
+	};
+	int count = LINK_FD_LISTEN + plan->listener_count;
+
+	memcpy(fds + LINK_FD_LISTEN, plan->listeners, sizeof(fds[0]) * (size_t)plan->listener_count);
+	for (int i = 0; i < count; i++) {
+		fds[i] = fcntl(fds[i], F_DUPFD, count);
+		if (fds[i] < 0)
+			return false;
+	}
+	for (int i = 0; i < count; i++) {
+		if (dup2(fds[i], i) < 0)
+			return false;
+	}
+	return close_range((unsigned)count, ~0U, 0) == 0;
+}
+
+static void reset_signals(void)
+{
+	struct sigaction dfl = {.sa_handler = SIG_DFL};
+	sigset_t none;
+
+	for (int sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &dfl, NULL); /* KILL, STOP and libc's own refuse: no matter */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+_Noreturn static void become_pool(const struct child_plan *plan)
+{
+	char title[128];
+	char option[] = CHILD_OPTION;
+	char count[16];
+	char *argv[] = {title, option, count, NULL};
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	snprintf(title, sizeof(title), "h2fpm: pool %s", plan->name);
+	snprintf(count, sizeof(count), "%d", plan->listener_count);
+	setpgid(0, 0); /* a terminal's Ctrl-C is for the master alone */
+	reset_signals();
+	if (null < 0 || !place(plan, null)) {
+		log_error("[pool %s] cannot put the descriptors in place: %s (%d)", plan->name, strerror(errno), errno);
+		_exit(EX_SOFTWARE);
+	}
+	log_to(LINK_FD_LOG);
+	execv("/proc/self/exe", argv);
+	log_error("[pool %s] cannot execute /proc/self/exe: %s (%d)", plan->name, strerror(errno), errno);
+	_exit(EX_SOFTWARE);
+}
+
+/* Signals are blocked meanwhile: one that comes before the child has given up
+ * the master's handlers would be swallowed by them. */
+pid_t child_start(const struct child_plan *plan)
+{
+	sigset_t all;
+	sigset_t before;
+	pid_t pid;
+	int error;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	pid = fork();
+	error = errno;
+	if (pid == 0)
+		become_pool(plan);
+	if (pid > 0)
+		setpgid(pid, pid); /* whichever of the two comes first */
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return pid;
+}
+
+void child_kill(pid_t pid)
+{
+	kill(-pid, SIGKILL);
+	kill(pid, SIGKILL);
+}
+
+void child_sweep(pid_t pid)
+{
+	kill(-pid, SIGKILL);
+}
+
+const char *child_explain(char *out, size_t size, int status, int64_t age_ms)
+{
+	char how[64];
+
+	if (WIFSIGNALED(status)) {
+		const char *name = sigabbrev_np(WTERMSIG(status));
+
+		snprintf(how, sizeof(how), "on signal %d (%s%s%s)", WTERMSIG(status), name != NULL ? "SIG" : "",
+			 name != NULL ? name : "unknown", WCOREDUMP(status) ? " - core dumped" : "");
+	} else {
+		snprintf(how, sizeof(how), "with code %d", WEXITSTATUS(status));
+	}
+	snprintf(out, size, "exited %s after %" PRId64 ".%03d seconds from start", how, age_ms / 1000,
+		 (int)(age_ms % 1000));
+	return out;
+}
+
+/* In the new process */
+
+/* The master may have died before the kernel was told: whoever made the link
+ * must be the parent still. */
+static bool bind_to_master(void)
+{
+	struct ucred master;
+	socklen_t len = sizeof(master);
+
+	return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+	       getsockopt(LINK_FD_LINK, SOL_SOCKET, SO_PEERCRED, &master, &len) == 0 && master.pid == getppid();
+}
+
+static void on_settings_error(void *context, const char *line)
+{
+	(void)context;
+	log_error("%s", line);
+}
+
+/* By offset: the descriptor's own position is shared with every process that
+ * was started before. */
+static struct conf *read_settings(const char *name)
+{
+	struct conf *conf = NULL;
+	struct stat st;
+	char *text;
+
+	if (fstat(LINK_FD_SETTINGS, &st) != 0 || st.st_size <= 0)
+		return NULL;
+	text = malloc((size_t)st.st_size);
+	if (text != NULL && pread(LINK_FD_SETTINGS, text, (size_t)st.st_size, 0) == st.st_size)
+		conf = conf_parse(name, text, (size_t)st.st_size, on_settings_error, NULL);
+	free(text);
+	return conf;
+}
+
+/* Workers are to inherit nothing unless the pool means it. */
+static void close_on_exec(int count)
+{
+	for (int fd = LINK_FD_LINK; fd < count; fd++)
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+static bool become_user(const struct pool_settings *pool)
+{
+	struct priv_identity who;
+	char reason[256];
+
+	if (geteuid() != 0)
+		return true;
+	if (!priv_resolve(&who, pool->user, pool->group, reason, sizeof(reason)) ||
+	    !priv_drop(&who, reason, sizeof(reason))) {
+		log_error("%s", reason);
+		return false;
+	}
+	return true;
+}
+
+static int run_pool(const struct conf *conf, int listen_count)
+{
+	const struct pool_settings *pool = conf->pools[0];
+	char scope[128];
+
+	snprintf(scope, sizeof(scope), "pool %s", pool->name);
+	log_set_scope(scope);
+	log_set_level((enum log_level)conf->global.log_level);
+	if (!become_user(pool))
+		return EX_SOFTWARE;
+	if (!bind_to_master()) { /* again: a change of user has undone it */
+		log_error("the master has gone");
+		return EX_SOFTWARE;
+	}
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+		log_error("cannot become a subreaper: %s (%d)", strerror(errno), errno);
+		return EX_SOFTWARE;
+	}
+	return pool_main(pool, listen_count);
+}
+
+int child_main(int argc, char **argv)
+{
+	int listen_count = argc == 3 ? atoi(argv[2]) : 0;
+	struct conf *conf;
+	int status;
+
+	if (listen_count < 1 || listen_count > LISTEN_MAX || !bind_to_master()) {
+		log_error(CHILD_OPTION " is for the master alone");
+		return EX_USAGE;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	prctl(PR_SET_NAME, "h2fpm"); /* after an exec of /proc/self/exe it would be "exe" */
+	log_to(LINK_FD_LOG);
+	close_on_exec(LINK_FD_LISTEN + listen_count);
+	conf = read_settings(argv[0]);
+	if (conf == NULL || conf->pool_count != 1) {
+		log_error("cannot read the settings that the master gave");
+		conf_free(conf);
+		return EX_SOFTWARE;
+	}
+	/* "h2fpm: pool www" is all that ps shows */
+	memset(argv[1], 0, strlen(argv[1]));
+	memset(argv[2], 0, strlen(argv[2]));
+	status = run_pool(conf, listen_count);
+	conf_free(conf);
+	return status;
+}
