@@ -386,9 +386,9 @@ struct conf *conf_load(const char *file, conf_error_fn *error, void *context)
 {
 	size_t len;
 	char *text = read_file(file, &len);
-	char line[512];
 
 	if (!text) {
+		char line[512];
 		snprintf(line, sizeof(line), "%.300s: cannot be read: %s", file, strerror(errno));
 		error(context, line);
 		return NULL;

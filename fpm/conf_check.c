@@ -170,9 +170,7 @@ static bool is_program(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st) != 0)
-		return errno == EACCES;
-	return S_ISREG(st.st_mode) && (st.st_mode & 0111);
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 0111);
 }
 
 static bool is_in_path(const char *name, size_t name_len)
@@ -200,9 +198,10 @@ const char *conf_check_command(const char *value)
 		return "give a program, by name or path";
 	memcpy(file, value, len);
 	file[len] = '\0';
+	errno = 0;
 	if (!memchr(value, '/', len))
 		return is_in_path(value, len) ? NULL : "program not found in PATH";
-	return is_program(file) ? NULL : "program not found, or not executable";
+	return is_program(file) || errno == EACCES ? NULL : "program not found, or not executable";
 }
 
 const char *conf_check_env_name(const char *name)

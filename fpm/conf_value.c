@@ -147,7 +147,6 @@ static bool set_string(const struct conf_directive *d, void *base, const char *t
 {
 	char **at = place(d, base);
 	const char *wrong = NULL;
-	char *copy = NULL;
 
 	if (!*text && !(d->flags & CONF_EMPTY_COUNTS))
 		text = d->text.default_text;
@@ -155,10 +154,13 @@ static bool set_string(const struct conf_directive *d, void *base, const char *t
 		wrong = "it must not be empty";
 	else if (text && d->check)
 		wrong = d->check(text);
-	if (!wrong && text && !(copy = strdup(text)))
-		wrong = "out of memory";
 	if (wrong) {
 		snprintf(why, CONF_WHY_MAX, "%s", wrong);
+		return false;
+	}
+	char *copy = text ? strdup(text) : NULL;
+	if (text && !copy) {
+		snprintf(why, CONF_WHY_MAX, "out of memory");
 		return false;
 	}
 	free(*at);
