@@ -1,0 +1,3 @@
+<?php
+usleep((int) ($_GET['ms'] ?? 50) * 1000);
+echo "done\n";
