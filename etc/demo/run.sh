@@ -122,8 +122,8 @@ died() {
 
 check_alive() {
 	local status
-	alive "$h2fpm_pid" || { wait "$h2fpm_pid"; status=$?; died h2fpm $status; }
-	alive "$nginx_pid" || { wait "$nginx_pid"; status=$?; died nginx $status; }
+	alive "$h2fpm_pid" || { wait "$h2fpm_pid" 2>/dev/null; status=$?; died h2fpm $status; }
+	alive "$nginx_pid" || { wait "$nginx_pid" 2>/dev/null; status=$?; died nginx $status; }
 }
 
 answers() {
@@ -166,5 +166,5 @@ say '  The certificate is self-made: the browser will ask once. Ctrl-C stops eve
 say "  Access log (until then): $H2FPM_ACCESS_LOG"
 say
 
-wait -n "$h2fpm_pid" "$nginx_pid"
+wait -n "$h2fpm_pid" "$nginx_pid" 2>/dev/null
 check_alive
