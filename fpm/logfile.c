@@ -32,7 +32,7 @@ static int open_named(const char *name)
 
 static bool fail(char *reason, size_t reason_size, const char *name)
 {
-	snprintf(reason, reason_size, "failed to open log file '%s': %s (%d)", name, strerror(errno), errno);
+	snprintf(reason, reason_size, "failed to open '%s': %s (%d)", name, strerror(errno), errno);
 	return false;
 }
 

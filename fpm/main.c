@@ -145,6 +145,7 @@ static void defer_signals(void)
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGQUIT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, nobody could be waited for */
 }
 
 static int test(const struct conf *conf, const struct options *o)
@@ -162,13 +163,12 @@ static int run(const struct options *o)
 
 	if (conf != NULL && o->daemonize != DAEMONIZE_AS_CONFIGURED)
 		conf->global.daemonize = o->daemonize == DAEMONIZE_YES;
+	if (conf != NULL && o->test == 0) /* a test's outcome is told at any level */
+		log_set_level((enum log_level)conf->global.log_level);
 	if (conf == NULL || !check_all(conf, o->allow_root)) {
 		log_error("FPM initialization failed");
-	} else if (o->test > 0) {
-		status = test(conf, o);
 	} else {
-		log_set_level((enum log_level)conf->global.log_level);
-		status = master_run(conf, &o->master);
+		status = o->test > 0 ? test(conf, o) : master_run(conf, &o->master);
 	}
 	conf_free(conf);
 	return status;

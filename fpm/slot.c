@@ -168,8 +168,9 @@ static void read_link(struct slot *slot)
 			lose_link(slot);
 			return;
 		}
-		watch_heard(&slot->watch, now_ms());
 		take_message(slot, kind);
+		if (slot->ready) /* a loop that beats but is never ready is no better than none */
+			watch_heard(&slot->watch, now_ms());
 	}
 }
 
