@@ -13,10 +13,24 @@
 
 enum { REASON_BYTES = 512 };
 
+/* Not root, a process can give its file to its own groups only. */
+static void own_groups_only(const struct pool_settings *pool, struct listen_access *access)
+{
+	gid_t gid;
+
+	if (pool->listen_group != NULL && priv_find_group(pool->listen_group, &gid) &&
+	    (gid == getegid() || group_member(gid)))
+		access->group = gid;
+}
+
 bool check_listen_access(const struct pool_settings *pool, struct listen_access *access, char *reason,
 			 size_t reason_size)
 {
 	*access = (struct listen_access){(uid_t)-1, (gid_t)-1, (mode_t)pool->listen_mode};
+	if (geteuid() != 0) {
+		own_groups_only(pool, access);
+		return true;
+	}
 	/* as in php-fpm an owner brings his group, unless another is named */
 	if (pool->listen_owner != NULL && !priv_find_user(pool->listen_owner, &access->owner, &access->group)) {
 		snprintf(reason, reason_size, "cannot get uid for listen.owner '%s'", pool->listen_owner);
@@ -87,16 +101,26 @@ static bool check_user_as_root(const struct pool_settings *pool, bool allow_root
 	return check_as_user(pool, &who);
 }
 
+static void tell_ignored(const struct pool_settings *pool, const char *directive, const char *value)
+{
+	if (value != NULL)
+		log_notice("[pool %s] '%s' directive is ignored when FPM is not running as root", pool->name, directive);
+}
+
 static bool check_user(const struct pool_settings *pool, bool allow_root)
 {
-	static const char text[] = "[pool %s] '%s' directive is ignored when FPM is not running as root";
+	struct listen_access access = {(uid_t)-1, (gid_t)-1, 0};
 
 	if (geteuid() == 0)
 		return check_user_as_root(pool, allow_root);
-	if (pool->user != NULL)
-		log_notice(text, pool->name, "user");
-	if (pool->group != NULL)
-		log_notice(text, pool->name, "group");
+	own_groups_only(pool, &access);
+	tell_ignored(pool, "user", pool->user);
+	tell_ignored(pool, "group", pool->group);
+	if (pool->listen[0] == '/') {
+		tell_ignored(pool, "listen.owner", pool->listen_owner);
+		if (access.group == (gid_t)-1)
+			tell_ignored(pool, "listen.group", pool->listen_group);
+	}
 	return check_directories(pool);
 }
 

@@ -12,7 +12,8 @@
 
 bool check_all(const struct conf *conf, bool allow_root) __attribute__((warn_unused_result));
 
-/* Who owns a pool's Unix socket, looked up. */
+/* Who owns a pool's Unix socket, looked up. Not root, an owner is ignored, and
+ * so is a group that is not ours. */
 bool check_listen_access(const struct pool_settings *pool, struct listen_access *access, char *reason,
 			 size_t reason_size) __attribute__((warn_unused_result));
 

@@ -208,7 +208,7 @@ static int run_pool(const struct conf *conf, int listen_count)
 
 int child_main(int argc, char **argv)
 {
-	int listen_count = argc == 3 ? atoi(argv[2]) : 0;
+	int listen_count = argc == 3 ? (int)strtol(argv[2], NULL, 10) : 0;
 	struct conf *conf;
 	int status;
 
