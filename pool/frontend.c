@@ -288,10 +288,9 @@ static void on_begin(struct conn *c, const struct mux_item *item)
 		return;
 	}
 	mux_open(&c->mux, &r->stream, item->id);
-	bool late = c->broker->phase != BROKER_SERVING && c->used;
 	c->keep = item->keep_conn;
 	c->used = true;
-	if (late)
+	if (c->broker->phase != BROKER_SERVING)
 		request_reply(r, REPLY_DRAINING);
 }
 
@@ -508,27 +507,32 @@ bool frontend_init(struct broker *b, int listen_count)
 	return true;
 }
 
-/* Connections that wait in the backlog hold requests that were sent before
- * the drain: they are taken, read once, and answered like the others. Idle
- * kept-alive ones stay open meanwhile: what comes on them is answered 503,
- * which a front end can act on, rather than a reset, which it cannot. */
+static void close_listeners(struct broker *b)
+{
+	for (int i = 0; i < b->listener_count; i++) {
+		ev_io_stop(b->loop, &b->listeners[i]);
+		close(b->listeners[i].fd);
+	}
+	b->listener_count = 0;
+}
+
+/* What was sent before the drain is taken: connections are accepted from the
+ * backlog and read once. Kept-alive ones stay open meanwhile: what comes on
+ * them later is answered 503, which a front end can act on, rather than a
+ * reset, which it cannot. */
 void frontend_drain(struct broker *b)
 {
 	struct list *node, *tmp;
 
-	b->phase = BROKER_DRAINING;
 	for (int i = 0; i < b->listener_count; i++) {
-		ev_io_stop(b->loop, &b->listeners[i]);
 		while (accept_one(b, b->listeners[i].fd)) {
 		}
-		close(b->listeners[i].fd);
 	}
-	b->listener_count = 0;
-	list_each(node, tmp, &b->conns) {
-		struct conn *c = container_of(node, struct conn, node);
-		if (!c->used)
-			conn_read(c);
-	}
+	list_each(node, tmp, &b->conns)
+		conn_read(container_of(node, struct conn, node));
+	set_accepting(b, false);
+	b->phase = BROKER_DRAINING;
+	close_listeners(b);
 }
 
 void frontend_collect(struct broker *b)
@@ -557,10 +561,7 @@ void frontend_fini(struct broker *b)
 	close_all(&b->conns);
 	close_all(&b->lingering);
 	frontend_collect(b);
-	for (int i = 0; i < b->listener_count; i++) {
-		ev_io_stop(b->loop, &b->listeners[i]);
-		close(b->listeners[i].fd);
-	}
+	close_listeners(b);
 	ev_timer_stop(b->loop, &b->accept_timer);
 	ev_timer_stop(b->loop, &b->linger_timer);
 	allow_fini(&b->allow);
