@@ -2,6 +2,7 @@
 checks that it left nothing behind."""
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,9 @@ PEERS = harness.ROOT / "tests" / "peers"
 def pytest_sessionstart(session):
     if not os.access(harness.BINARY, os.X_OK):
         pytest.exit("no h2fpm at %s (make builds it, H2FPM names another)" % harness.BINARY, 2)
+    # the tests' own clients need many descriptors
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @pytest.fixture(scope="session")

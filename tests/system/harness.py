@@ -229,6 +229,8 @@ class H2fpm(Server):
         }
         if IS_ROOT and "-R" not in options:
             self.settings.update({"user": POOL_USER, "group": POOL_USER})
+        if IS_ROOT and listen is None:
+            self.settings.update({"listen.owner": POOL_USER, "listen.group": POOL_USER})
         self.settings.update(pool or {})
         self.more = more
         self.options = list(options)

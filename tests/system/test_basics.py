@@ -127,7 +127,7 @@ def test_php_values_and_admin_values_are_set(h2fpm):
     server = h2fpm(
         pool={
             "php_value[memory_limit]": "99M",
-            "php_admin_value[sendmail_path]": "/usr/bin/true -t 'a; b'",
+            "php_admin_value[sendmail_path]": "\"/usr/bin/true -t 'a; b'\"",
             "php_flag[short_open_tag]": "on",
             "php_admin_flag[allow_url_fopen]": "off",
         }

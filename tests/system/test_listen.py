@@ -123,7 +123,7 @@ def test_missing_directory_of_the_socket_is_told(h2fpm):
 
 
 def test_allowed_client_is_served(h2fpm):
-    server = h2fpm(listen="127.0.0.1:%d" % free_port(), pool={"listen.allowed_clients": "10.1.2.3, 127.0.0.1"})
+    server = h2fpm(listen="127.0.0.1:%d" % free_port(), pool={"listen.allowed_clients": "10.1.2.3,127.0.0.1"})
     assert server.get().status == 200
 
 
