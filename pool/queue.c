@@ -23,9 +23,16 @@ void queue_push(struct queue *q, struct queue_entry *e, int64_t now_us)
 	q->length++;
 }
 
+/* Two that come back may do so in any order: the oldest must stay the first,
+ * else its time could be over unseen. All who wait longer came back, too. */
 void queue_push_back_to_front(struct queue *q, struct queue_entry *e)
 {
-	list_add_head(&q->entries, &e->node);
+	struct list *before = &q->entries;
+
+	while (before->next != &q->entries &&
+	       container_of(before->next, struct queue_entry, node)->since_us < e->since_us)
+		before = before->next;
+	list_insert_after(before, &e->node);
 	q->length++;
 }
 

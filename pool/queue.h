@@ -26,8 +26,9 @@ void queue_init(struct queue *q, int64_t max, int64_t timeout_us);
 bool queue_full(const struct queue *q);
 /* The queue must not be full. */
 void queue_push(struct queue *q, struct queue_entry *e, int64_t now_us);
-/* Back to the front, its waiting time counted on: for a request whose worker
- * was lost. It had its place before, so that a full queue takes it as well. */
+/* Back among the first, by its age and with its waiting time counted on: for a
+ * request whose worker was lost. It had its place before, so that a full queue
+ * takes it as well. */
 void queue_push_back_to_front(struct queue *q, struct queue_entry *e);
 void queue_remove(struct queue *q, struct queue_entry *e);
 /* The next one to run, which stays queued until removed; NULL: none. */
