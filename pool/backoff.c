@@ -1,15 +1,24 @@
 #include "pool/backoff.h"
 
-int64_t backoff_fail(struct backoff *b, uint32_t random)
+#include <limits.h>
+
+int64_t backoff_delay_ms(unsigned failures, uint32_t random)
 {
 	int64_t nominal_ms = BACKOFF_FIRST_MS;
-	for (unsigned i = 0; i < b->failures && nominal_ms < BACKOFF_CAP_MS; i++)
+
+	for (unsigned i = 1; i < failures && nominal_ms < BACKOFF_CAP_MS; i++)
 		nominal_ms *= 2;
 	if (nominal_ms > BACKOFF_CAP_MS)
 		nominal_ms = BACKOFF_CAP_MS;
-	b->failures++;
-	int64_t delay_ms = nominal_ms * 3 / 4 + (int64_t)(random % 1024) * (nominal_ms / 2) / 1024;
+	int64_t delay_ms = nominal_ms - nominal_ms / 4 + random % (uint32_t)(nominal_ms / 2 + 1);
 	return delay_ms < BACKOFF_CAP_MS ? delay_ms : BACKOFF_CAP_MS;
+}
+
+int64_t backoff_fail(struct backoff *b, uint32_t random)
+{
+	if (b->failures < UINT_MAX)
+		b->failures++;
+	return backoff_delay_ms(b->failures, random);
 }
 
 void backoff_succeed(struct backoff *b)

@@ -12,6 +12,8 @@ struct backoff {
 	unsigned failures; /* in a row */
 };
 
+/* The delay after that many failures in a row (0 as 1). */
+int64_t backoff_delay_ms(unsigned failures, uint32_t random);
 /* Counts a failure; the delay before the next attempt in milliseconds, within
  * ±25% of the nominal one and never over the cap. Any random number does. */
 int64_t backoff_fail(struct backoff *b, uint32_t random);
