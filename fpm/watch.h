@@ -12,11 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-	WATCH_BACKOFF_FIRST_MS = 100,
-	WATCH_BACKOFF_MAX_MS = 30000,
-	WATCH_LIVED_MS = 10000,
-};
+enum { WATCH_LIVED_MS = 10000 };
 
 struct watch {
 	int64_t timeout_ms; /* 0: heartbeats are not asked for */
