@@ -93,10 +93,10 @@ static void finish(struct master *m)
 {
 	if (m->state >= MASTER_DRAINING)
 		return;
-	log_notice("Finishing ...");
 	m->state = MASTER_DRAINING;
 	set_stop_timer(m, m->conf->global.process_control_timeout_ms);
 	each_slot(m, slot_drain);
+	log_notice("Finishing ..."); /* said once it is so */
 	end_if_all_down(m);
 }
 

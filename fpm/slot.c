@@ -370,10 +370,12 @@ static bool begin_stop(struct slot *slot)
 	return slot->state == SLOT_RUNNING;
 }
 
+/* Asked before the socket's path goes: who sees it gone may rely on it. */
 void slot_drain(struct slot *slot)
 {
-	if (begin_stop(slot))
+	if (slot->state == SLOT_RUNNING)
 		send_drain(slot);
+	(void)begin_stop(slot);
 }
 
 void slot_terminate(struct slot *slot)
