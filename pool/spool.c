@@ -48,12 +48,13 @@ static int open_unlinked(const char *dir)
 	return fd;
 }
 
-static bool write_all(int fd, const void *data, size_t len)
+/* At an offset, so that what a failed write left is written over. */
+static bool write_all(int fd, int64_t offset, const void *data, size_t len)
 {
 	const char *at = data;
 
 	while (len > 0) {
-		ssize_t n = write(fd, at, len);
+		ssize_t n = pwrite(fd, at, len, offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {
@@ -61,8 +62,26 @@ static bool write_all(int fd, const void *data, size_t len)
 			return false;
 		}
 		at += n;
+		offset += n;
 		len -= (size_t)n;
 	}
+	return true;
+}
+
+static bool move_to_file(struct spool *s, const char *dir)
+{
+	int fd = open_unlinked(dir);
+
+	if (fd < 0)
+		return false;
+	if (s->size_bytes > 0 && !write_all(fd, 0, buf_head(&s->memory), buf_len(&s->memory))) {
+		int error = errno;
+		close(fd);
+		errno = error;
+		return false;
+	}
+	buf_fini(&s->memory);
+	s->fd = fd;
 	return true;
 }
 
@@ -74,13 +93,9 @@ bool spool_append(struct spool *s, const void *data, size_t len, size_t memory_b
 			return false;
 		}
 	} else {
-		if (s->fd < 0) {
-			s->fd = open_unlinked(dir);
-			if (s->fd < 0 || !write_all(s->fd, buf_head(&s->memory), buf_len(&s->memory)))
-				return false;
-			buf_fini(&s->memory);
-		}
-		if (!write_all(s->fd, data, len))
+		if (s->fd < 0 && !move_to_file(s, dir))
+			return false;
+		if (!write_all(s->fd, s->size_bytes, data, len))
 			return false;
 	}
 	s->size_bytes += (int64_t)len;
@@ -93,7 +108,8 @@ bool spool_read(const struct spool *s, int64_t offset, void *out, size_t len)
 
 	assert(offset >= 0 && offset + (int64_t)len <= s->size_bytes);
 	if (s->fd < 0) {
-		memcpy(out, buf_head(&s->memory) + offset, len);
+		if (len > 0) /* else there may be no memory at all */
+			memcpy(out, buf_head(&s->memory) + offset, len);
 		return true;
 	}
 	while (len > 0) {

@@ -19,7 +19,8 @@ void spool_init(struct spool *s);
 void spool_fini(struct spool *s);
 /* Empties it for the next request; keeps at most keep_bytes of memory. */
 void spool_reset(struct spool *s, size_t keep_bytes);
-/* False with errno set: no memory, no room on the disk, no descriptor. */
+/* False with errno set: no memory, no room on the disk, no descriptor. What
+ * was in it before is still there, and nothing else. */
 bool spool_append(struct spool *s, const void *data, size_t len, size_t memory_bytes, const char *dir)
 	__attribute__((warn_unused_result));
 /* Reads len bytes at offset, which must be there. False with errno set. */
