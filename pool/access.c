@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "fpm/log.h"
 
@@ -35,10 +36,25 @@ static const char *next_element(const char **at, struct element *e)
 	return NULL;
 }
 
+/* php-fpm's names of units, in any case of letters. */
+static bool unit_is(struct slice unit, const char *name)
+{
+	return unit.len == strlen(name) && strncasecmp(unit.at, name, unit.len) == 0;
+}
+
+static bool is_milliseconds(struct slice unit)
+{
+	return unit_is(unit, "milliseconds") || unit_is(unit, "milli") || unit_is(unit, "mili");
+}
+
+static bool is_microseconds(struct slice unit)
+{
+	return unit_is(unit, "microseconds") || unit_is(unit, "micro");
+}
+
 static bool known_unit(struct slice unit)
 {
-	return !unit.at || slice_is(unit, "seconds") || slice_is(unit, "milliseconds") || slice_is(unit, "mili") ||
-	       slice_is(unit, "microseconds") || slice_is(unit, "micro");
+	return unit.len == 0 || unit_is(unit, "seconds") || is_milliseconds(unit) || is_microseconds(unit);
 }
 
 static const char *check_element(const struct element *e)
@@ -57,7 +73,9 @@ static const char *check_element(const struct element *e)
 	case 'T':
 		return e->argument.len < 128 ? NULL : "the time format is too long";
 	default:
-		return e->code == 0 || strchr("%flmnpPqQrRsu", e->code) ? NULL : "unknown code (see h2fpm.conf(5))";
+		if (e->code && !strchr("%flmnpPqQrRsu", e->code))
+			return "unknown code (see h2fpm.conf(5))";
+		return e->argument.at ? "only %d, %W, %e, %t and %T take {}" : NULL;
 	}
 }
 
@@ -96,9 +114,9 @@ static bool append_duration(struct buf *out, int64_t us, struct slice unit)
 	char text[48];
 	int len;
 
-	if (slice_is(unit, "microseconds") || slice_is(unit, "micro"))
+	if (is_microseconds(unit))
 		len = snprintf(text, sizeof text, "%" PRId64, us);
-	else if (slice_is(unit, "milliseconds") || slice_is(unit, "mili"))
+	else if (is_milliseconds(unit))
 		len = snprintf(text, sizeof text, "%.3f", (double)us / 1e3);
 	else
 		len = snprintf(text, sizeof text, "%.3f", (double)us / 1e6);
@@ -110,7 +128,7 @@ static bool append_time(struct buf *out, time_t when, struct slice argument)
 	char format[128], text[256];
 	struct tm tm;
 
-	if (argument.at)
+	if (argument.len > 0)
 		snprintf(format, sizeof format, "%.*s", (int)argument.len, argument.at);
 	else
 		strcpy(format, "%d/%b/%Y:%H:%M:%S %z");
@@ -119,7 +137,7 @@ static bool append_time(struct buf *out, time_t when, struct slice argument)
 	return append_slice(out, (struct slice){text, len}, "");
 }
 
-static bool append_param(struct buf *out, const struct access_record *r, struct slice name)
+static struct slice find_param(const struct access_record *r, struct slice name)
 {
 	struct params_iter it;
 	struct param p;
@@ -130,7 +148,53 @@ static bool append_param(struct buf *out, const struct access_record *r, struct 
 		if (p.name_len == name.len && memcmp(p.name, name.at, name.len) == 0)
 			found = (struct slice){(const char *)p.value, p.value_len};
 	}
-	return append_slice(out, found, "-");
+	return found;
+}
+
+static int base64_digit(char c)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const char *at = c ? strchr(digits, c) : NULL;
+	return at ? (int)(at - digits) : -1;
+}
+
+/* The user's name of "Basic …" credentials, read as leniently as PHP does.
+ * Absent where there is no such header, or no colon behind the name. */
+static struct slice basic_user(struct slice header, char *out, size_t size)
+{
+	unsigned bits = 0, count = 0;
+	size_t len = 0;
+
+	if (header.len < 6 || strncasecmp(header.at, "Basic ", 6) != 0)
+		return (struct slice){0};
+	for (size_t i = 6; i < header.len && len < size; i++) {
+		int digit = base64_digit(header.at[i]);
+		if (digit < 0)
+			continue;
+		bits = bits << 6 | (unsigned)digit;
+		count += 6;
+		if (count < 8)
+			continue;
+		count -= 8;
+		out[len] = (char)(bits >> count & 0xff);
+		if (out[len] == ':')
+			return (struct slice){out, len};
+		len++;
+	}
+	return (struct slice){0};
+}
+
+/* php-fpm knows the user of Basic credentials alone. What the front end says
+ * comes first: it has checked. */
+static bool append_user(struct buf *out, const struct access_record *r)
+{
+	static const struct slice authorization = {"HTTP_AUTHORIZATION", 18};
+	struct slice user = r->meta->of[META_REMOTE_USER];
+	char decoded[512];
+
+	if (user.len == 0)
+		user = basic_user(find_param(r, authorization), decoded, sizeof decoded);
+	return append_slice(out, user, "");
 }
 
 static bool append_element(struct buf *out, const struct element *e, const struct access_record *r)
@@ -147,7 +211,7 @@ static bool append_element(struct buf *out, const struct element *e, const struc
 	case 'W':
 		return append_duration(out, r->wait_us, e->argument);
 	case 'e':
-		return append_param(out, r, e->argument);
+		return append_slice(out, find_param(r, e->argument), "-");
 	case 'f':
 		return append_slice(out, of[META_SCRIPT_FILENAME], "-");
 	case 'l':
@@ -165,7 +229,7 @@ static bool append_element(struct buf *out, const struct element *e, const struc
 	case 'Q':
 		return buf_append(out, "?", of[META_QUERY_STRING].len ? 1 : 0);
 	case 'r':
-		return append_slice(out, of[META_SCRIPT_NAME], "-");
+		return append_slice(out, of[META_SCRIPT_NAME], "");
 	case 'R':
 		return append_slice(out, of[META_REMOTE_ADDR], "-");
 	case 's':
@@ -175,7 +239,7 @@ static bool append_element(struct buf *out, const struct element *e, const struc
 	case 'T':
 		return append_time(out, r->written, e->argument);
 	case 'u':
-		return append_slice(out, of[META_REMOTE_USER], "-");
+		return append_user(out, r);
 	default:
 		return true; /* refused by access_format_check() */
 	}
