@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +115,7 @@ char **spawn_argv(const struct pool_settings *settings)
 
 	while (at && (word = next_word(&at)) != NULL)
 		strings_add(&s, word);
-	if (!at || s.count == 0)
+	if (!at || *at || s.count == 0) /* not closed, out of memory, no word */
 		s.failed = true;
 	for (size_t i = 0; i < settings->php_values.count; i++) {
 		strings_add(&s, strdup("-d"));
@@ -133,17 +134,45 @@ static bool is_set(const struct pool_settings *settings, const char *name, size_
 	return false;
 }
 
-/* PHP_FCGI_…: php-cgi must neither fork by itself nor count its requests. */
+/* php-cgi must neither fork by itself nor count its requests. */
+static bool is_php_fcgi(const char *variable)
+{
+	return strncmp(variable, "PHP_FCGI_", 9) == 0;
+}
+
+/* Of the account that the worker runs as, whatever was inherited. */
+static void add_account(struct strings *s, const struct pool_settings *settings, const struct passwd *account)
+{
+	if (account && !is_set(settings, "USER", 4))
+		strings_add(s, format("%s=%s", "USER", account->pw_name));
+	if (account && !is_set(settings, "HOME", 4))
+		strings_add(s, format("%s=%s", "HOME", account->pw_dir));
+}
+
+static bool is_inherited(const struct pool_settings *settings, const char *variable, bool has_account)
+{
+	size_t len = strcspn(variable, "=");
+
+	if (has_account && len == 4 && (memcmp(variable, "USER", 4) == 0 || memcmp(variable, "HOME", 4) == 0))
+		return false;
+	return !is_php_fcgi(variable) && !is_set(settings, variable, len);
+}
+
 char **spawn_envp(const struct pool_settings *settings)
 {
 	struct strings s = {0};
+	const struct passwd *account = getpwuid(geteuid());
 
 	for (char **e = environ; !settings->clear_env && *e; e++) {
-		if (strncmp(*e, "PHP_FCGI_", 9) != 0 && !is_set(settings, *e, strcspn(*e, "=")))
+		if (is_inherited(settings, *e, account != NULL))
 			strings_add(&s, strdup(*e));
 	}
-	for (size_t i = 0; i < settings->env.count; i++)
-		strings_add(&s, format("%s=%s", settings->env.items[i].name, settings->env.items[i].value));
+	for (size_t i = 0; i < settings->env.count; i++) {
+		const struct setting_pair *pair = &settings->env.items[i];
+		if (!is_php_fcgi(pair->name))
+			strings_add(&s, format("%s=%s", pair->name, pair->value));
+	}
+	add_account(&s, settings, account);
 	strings_add(&s, strdup("PHP_FCGI_MAX_REQUESTS=0"));
 	return strings_take(&s);
 }
@@ -178,7 +207,11 @@ static int private_socket(const char *parent, int *path_fd)
 {
 	char dir[4096], path[4200];
 
-	if ((size_t)snprintf(dir, sizeof dir, "%s/h2fpm-XXXXXX", parent) >= sizeof dir || !mkdtemp(dir))
+	if ((size_t)snprintf(dir, sizeof dir, "%s/h2fpm-XXXXXX", parent) >= sizeof dir) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	if (!mkdtemp(dir))
 		return -1;
 	snprintf(path, sizeof path, "%s/s", dir);
 	int fd = bind_in(dir);

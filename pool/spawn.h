@@ -19,7 +19,9 @@ struct spawn_result {
 
 /* Builds the program's arguments (worker.command split, then a -d for each
  * php_ setting) and its environment; NULL: out of memory or an unbalanced
- * quote. Free with spawn_strings_free(). */
+ * quote. The environment has env[], USER and HOME of the process's user as in
+ * php-fpm, and without clear_env the rest of its own. Free both with
+ * spawn_strings_free(). */
 char **spawn_argv(const struct pool_settings *settings);
 char **spawn_envp(const struct pool_settings *settings);
 void spawn_strings_free(char **strings);

@@ -1,0 +1,526 @@
+/* Arguments, environment and real workers: what php-cgi makes of a setting,
+ * who can reach the socket, and who outlives whom. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool/spawn.h"
+
+static char dir[] = "/tmp/h2fpm-test-spawn-XXXXXX";
+static const struct rlimit nofile = {.rlim_cur = 77, .rlim_max = 99};
+
+static int setup(void **state)
+{
+	(void)state;
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return rmdir(dir); /* fails when something was left */
+}
+
+static int entries(void)
+{
+	DIR *d = opendir(dir);
+	int count = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		count++;
+	closedir(d);
+	return count - 2;
+}
+
+/* ---- arguments ---- */
+
+static char **argv_of(const char *command)
+{
+	struct pool_settings settings = {.worker_command = (char *)(uintptr_t)command};
+	return spawn_argv(&settings);
+}
+
+/* The words between bars; "(null)": refused. */
+static void check_split(const char *command, const char *want)
+{
+	char joined[512] = "";
+	char **argv = argv_of(command);
+
+	for (size_t i = 0; argv && argv[i]; i++)
+		strcat(strcat(joined, i ? "|" : ""), argv[i]);
+	assert_string_equal(argv ? joined : "(null)", want);
+	spawn_strings_free(argv);
+}
+
+static void test_split(void **state)
+{
+	(void)state;
+	check_split("php-cgi", "php-cgi");
+	check_split("  php-cgi \t -c  /etc/x ", "php-cgi|-c|/etc/x");
+	check_split("'a b' \"c d\"", "a b|c d");
+	check_split("a'b c'd\"e f\"g", "ab cde fg");
+	check_split("a \"it's\" 'say \"x\"'", "a|it's|say \"x\"");
+	check_split("a '' \"\" b", "a|||b");
+	check_split("a\\b '\\' \"\\\\\"", "a\\b|\\|\\\\"); /* a backslash is a byte like others */
+	check_split("a $HOME ; `b` *", "a|$HOME|;|`b`|*"); /* and there is no shell */
+	check_split("a'", "(null)");
+	check_split("a \"b c", "(null)");
+	check_split("a 'b\"", "(null)");
+	check_split("'", "(null)");
+	check_split("", "(null)");
+	check_split(" \t ", "(null)");
+}
+
+static void test_defines_come_behind(void **state)
+{
+	struct setting_pair items[] = {{"memory_limit", "64M", false}, {"a.b", "1", true}};
+	struct pool_settings settings = {.worker_command = "php-cgi -n", .php_values = {items, 2}};
+	static const char *const want[] = {"php-cgi", "-n", "-d", "memory_limit='64M'", "-d", "a.b='1'"};
+	char **argv = spawn_argv(&settings);
+
+	(void)state;
+	assert_non_null(argv);
+	for (size_t i = 0; i < 6; i++)
+		assert_string_equal(argv[i], want[i]);
+	assert_null(argv[6]);
+	spawn_strings_free(argv);
+	settings.worker_command = "php-cgi '";
+	assert_null(spawn_argv(&settings));
+	spawn_strings_free(NULL);
+}
+
+/* ---- what php-cgi makes of a define ---- */
+
+static pid_t run_piped(char **argv, char **envp, int *out_fd)
+{
+	int out[2];
+	pid_t pid;
+
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		int null = open("/dev/null", O_RDWR);
+		dup2(null, 0), dup2(out[1], 1), dup2(null, 2);
+		execvpe(argv[0], argv, envp);
+		_exit(127);
+	}
+	assert_true(pid > 0);
+	close(out[1]);
+	*out_fd = out[0];
+	return pid;
+}
+
+static size_t run(char **argv, char **envp, char *said, size_t size)
+{
+	size_t len = 0;
+	ssize_t n;
+	int fd, status;
+	pid_t pid = run_piped(argv, envp, &fd);
+
+	while ((n = read(fd, said + len, size - len - 1)) > 0)
+		len += (size_t)n;
+	said[len] = '\0';
+	close(fd);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	return len;
+}
+
+/* Two settings, so that one value cannot reach into the next. */
+static void check_define(const char *script, const char *value)
+{
+	struct setting_pair items[] = {
+		{"user_agent", (char *)(uintptr_t)value, false},
+		{"error_prepend_string", "kept", true},
+	};
+	char command[256], said[1024], want[1024];
+	struct pool_settings settings = {.worker_command = command, .php_values = {items, 2}, .clear_env = true};
+	char *none[] = {"SECRET=shown", NULL};
+	char **argv;
+
+	snprintf(command, sizeof(command), "php-cgi -q -n");
+	argv = spawn_argv(&settings);
+	assert_non_null(argv);
+	size_t count = 0;
+	while (argv[count])
+		count++;
+	char **full = calloc(count + 2, sizeof(*full));
+	assert_non_null(full);
+	memcpy(full, argv, count * sizeof(*full));
+	full[count] = (char *)(uintptr_t)script;
+	run(full, none, said, sizeof(said));
+	snprintf(want, sizeof(want), "<%s><kept>", value);
+	assert_string_equal(said, want);
+	free(full);
+	spawn_strings_free(argv);
+}
+
+static void test_values_arrive_as_they_are(void **state)
+{
+	static const char *const values[] = {
+		"", "plain", "on", "off", "yes", "none", "null", "true", "1", "E_ALL", " lead", "trail ", "a b", "\t", "it's",
+		"'", "''", "\"", "\"\"", "say \"x\"", "both ' and \"", "\"'\"'", "$x", "${SECRET}", "'${SECRET}", "'$SECRET",
+		"{$x}", "'{$x}", "$", "'$", "'$$x", "\\", "'\\", "\\'", "\\\\", "'\\\\", "a\\n'\\n", "C:\\dir\\", "'C:\\dir\\",
+		"'\\\"", "\\\"'", "'\\$x", "'\\\\$x", "a;b", "';b", "#x", "'#x", "[x]", "'[x]", "%d%s", "'%d%s", "a=b", "'a=b",
+		"1|2", "'1|2", "!x", "~1", "&^", "'!~&|^()", "(x)", "\xc3\xa9", "'\xc3\xa9", "\xff", "SECRET", "'SECRET",
+	};
+	char script[128];
+	FILE *f;
+
+	(void)state;
+	snprintf(script, sizeof(script), "%s/show.php", dir);
+	f = fopen(script, "w");
+	assert_non_null(f);
+	assert_true(fputs("<?php echo '<', ini_get('user_agent'), '><', ini_get('error_prepend_string'), '>';", f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		check_define(script, values[i]);
+	unlink(script);
+}
+
+/* ---- environment ---- */
+
+/* How often the name is there, and its last value. */
+static int count_of(char **envp, const char *name, const char **value)
+{
+	size_t len = strlen(name);
+	int count = 0;
+
+	*value = NULL;
+	for (; *envp; envp++) {
+		if (strncmp(*envp, name, len) == 0 && (*envp)[len] == '=') {
+			*value = *envp + len + 1;
+			count++;
+		}
+	}
+	return count;
+}
+
+static void check_variable(char **envp, const char *name, const char *want)
+{
+	const char *value;
+
+	assert_int_equal(count_of(envp, name, &value), want ? 1 : 0);
+	if (want)
+		assert_string_equal(value, want);
+}
+
+static void test_environment(void **state)
+{
+	struct setting_pair items[] = {
+		{"FOO", "a=b 'c' $d", false}, {"EMPTY", "", false}, {"PHP_FCGI_CHILDREN", "9", false}, {"TZ", "Asia/Tokyo", false},
+	};
+	struct pool_settings settings = {.env = {items, 4}};
+	const struct passwd *account = getpwuid(geteuid());
+
+	(void)state;
+	assert_non_null(account);
+	setenv("SECRET", "shown", 1);
+	setenv("SECRET_LONGER", "x", 1);
+	setenv("TZ", "UTC", 1);
+	setenv("TZX", "other", 1);
+	setenv("USER", "inherited", 1);
+	setenv("HOME", "/inherited", 1);
+	setenv("PHP_FCGI_CHILDREN", "8", 1);
+	setenv("PHP_FCGI_MAX_REQUESTS", "3", 1);
+	for (int clear = 0; clear < 2; clear++) {
+		settings.clear_env = clear;
+		char **envp = spawn_envp(&settings);
+		assert_non_null(envp);
+		check_variable(envp, "SECRET", clear ? NULL : "shown");
+		check_variable(envp, "SECRET_LONGER", clear ? NULL : "x");
+		check_variable(envp, "TZX", clear ? NULL : "other");
+		check_variable(envp, "FOO", "a=b 'c' $d");
+		check_variable(envp, "EMPTY", "");
+		check_variable(envp, "TZ", "Asia/Tokyo");
+		check_variable(envp, "PHP_FCGI_CHILDREN", NULL);
+		check_variable(envp, "PHP_FCGI_MAX_REQUESTS", "0");
+		check_variable(envp, "USER", account->pw_name);
+		check_variable(envp, "HOME", account->pw_dir);
+		if (clear) {
+			size_t count = 0;
+			while (envp[count])
+				count++;
+			assert_int_equal(count, 6);
+		}
+		spawn_strings_free(envp);
+	}
+}
+
+/* As in php-fpm: env[] wins over the account. */
+static void test_own_home(void **state)
+{
+	struct setting_pair items[] = {{"HOME", "/mine", false}, {"USER", "me", false}};
+	struct pool_settings settings = {.env = {items, 2}, .clear_env = true};
+	char **envp = spawn_envp(&settings);
+
+	(void)state;
+	assert_non_null(envp);
+	check_variable(envp, "HOME", "/mine");
+	check_variable(envp, "USER", "me");
+	spawn_strings_free(envp);
+}
+
+/* ---- workers ---- */
+
+struct started {
+	char **argv;
+	char **envp;
+	struct spawn_result result;
+};
+
+static void start(struct started *s, const char *command, char *chdir_to)
+{
+	struct pool_settings settings = {.worker_command = (char *)(uintptr_t)command,
+	                                 .clear_env = true,
+	                                 .chdir = chdir_to,
+	                                 .request_spool_dir = dir};
+
+	s->argv = spawn_argv(&settings);
+	s->envp = spawn_envp(&settings);
+	assert_non_null(s->argv);
+	assert_non_null(s->envp);
+	assert_true(spawn_worker(&settings, s->argv, s->envp, &nofile, &s->result));
+	assert_int_equal(entries(), 0);
+}
+
+/* Reads err_fd to its end, which comes with the worker's. */
+static void read_said(struct started *s, char *said, size_t size)
+{
+	struct pollfd p = {.fd = s->result.err_fd, .events = POLLIN};
+	size_t len = 0;
+	ssize_t n = 1;
+
+	while (n != 0) {
+		assert_int_equal(poll(&p, 1, 20000), 1);
+		n = read(p.fd, said + len, size - len - 1);
+		assert_true(n >= 0);
+		len += (size_t)n;
+	}
+	said[len] = '\0';
+}
+
+static int end(struct started *s)
+{
+	int status;
+
+	assert_int_equal(waitpid(s->result.pid, &status, 0), s->result.pid);
+	close(s->result.socket_fd);
+	close(s->result.err_fd);
+	spawn_strings_free(s->argv);
+	spawn_strings_free(s->envp);
+	return status;
+}
+
+static void test_worker_is_reached(void **state)
+{
+	struct started s;
+	char said[64];
+	int fds[3];
+	struct pollfd p;
+
+	(void)state;
+	start(&s, "php-cgi -n", NULL);
+	for (int i = 0; i < 3; i++) {
+		fds[i] = spawn_connect(s.result.socket_fd);
+		assert_true(fds[i] >= 0);
+		assert_int_equal(fcntl(fds[i], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+		assert_int_equal(fcntl(fds[i], F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+	}
+	assert_int_equal(fcntl(s.result.err_fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+	assert_int_equal(fcntl(s.result.socket_fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+	/* GET_VALUES of nothing: that is php-cgi at the other end */
+	assert_int_equal(write(fds[0], "\1\11\0\0\0\0\0\0", 8), 8);
+	p = (struct pollfd){.fd = fds[0], .events = POLLIN};
+	assert_int_equal(poll(&p, 1, 20000), 1);
+	assert_int_equal(read(fds[0], said, 2), 2);
+	assert_memory_equal(said, "\1\12", 2);
+	for (int i = 0; i < 3; i++)
+		close(fds[i]);
+	kill(s.result.pid, SIGKILL);
+	int socket_fd = fcntl(s.result.socket_fd, F_DUPFD_CLOEXEC, 3);
+	assert_true(WIFSIGNALED(end(&s)));
+	assert_int_equal(spawn_connect(socket_fd), -1); /* nobody listens any more */
+	assert_int_equal(errno, ECONNREFUSED);
+	close(socket_fd);
+	assert_int_equal(spawn_connect(9999), -1);
+}
+
+/* Descriptors, signals, limits and directory as the program finds them. */
+static void test_worker_starts_clean(void **state)
+{
+	struct started s;
+	char said[4096];
+	int leaked = open("/dev/null", O_RDONLY); /* without close-on-exec */
+	sigset_t usr1, old;
+
+	(void)state;
+	assert_true(leaked > 2);
+	signal(SIGTERM, SIG_IGN);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, &old);
+	start(&s,
+	      "/bin/sh -c 'exec 3>&2; for f in 0 1 2 3 4 5 6 7 8 9 10 11 12; do [ -e /proc/$$/fd/$f ] && echo fd $f >&2; done;"
+	      " echo hidden; out=$(readlink /proc/$$/fd/1); echo $out >&2; pwd >&2; ulimit -Sn >&2; ulimit -Hn >&2;"
+	      " grep -E ^Sig[BI] /proc/$$/status >&2; case $(readlink /proc/$$/fd/0) in socket:*) echo socket >&2;; esac; exit 7'",
+	      dir);
+	read_said(&s, said, sizeof(said));
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	signal(SIGTERM, SIG_DFL);
+	close(leaked);
+	char want[512];
+	snprintf(want, sizeof(want),
+	         "fd 0\nfd 1\nfd 2\nfd 3\n/dev/null\n%s\n77\n99\n"
+	         "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nsocket\n",
+	         dir);
+	assert_string_equal(said, want);
+	int status = end(&s);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 7);
+}
+
+static void test_failures_are_explained(void **state)
+{
+	struct started s;
+	char said[256], missing[128];
+
+	(void)state;
+	start(&s, "/nonexistent/php-cgi", NULL);
+	read_said(&s, said, sizeof(said));
+	assert_string_equal(said, "/nonexistent/php-cgi: No such file or directory\n");
+	assert_int_equal(WEXITSTATUS(end(&s)), 127);
+	snprintf(missing, sizeof(missing), "%s/missing", dir);
+	start(&s, "/bin/true", missing);
+	read_said(&s, said, sizeof(said));
+	assert_string_equal(said + strlen(missing), ": No such file or directory\n");
+	assert_int_equal(WEXITSTATUS(end(&s)), 127);
+}
+
+static int open_count(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static void test_nothing_is_started(void **state)
+{
+	char missing[128], too_long[5000];
+	char *argv[] = {"/bin/true", NULL}, *envp[] = {NULL};
+	struct pool_settings settings = {.request_spool_dir = missing};
+	struct spawn_result result;
+	struct rlimit limit, few;
+	int before = open_count();
+	int next = fcntl(0, F_DUPFD, 0);
+
+	(void)state;
+	close(next);
+	snprintf(missing, sizeof(missing), "%s/missing", dir);
+	assert_false(spawn_worker(&settings, argv, envp, &nofile, &result));
+	assert_int_equal(errno, ENOENT);
+	memset(too_long, 'x', sizeof(too_long));
+	too_long[sizeof(too_long) - 1] = '\0';
+	settings.request_spool_dir = too_long;
+	errno = 0;
+	assert_false(spawn_worker(&settings, argv, envp, &nofile, &result));
+	assert_int_equal(errno, ENAMETOOLONG);
+	settings.request_spool_dir = dir;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	for (rlim_t room = 0; room < 5; room++) { /* it fails one step later each time */
+		few = limit;
+		few.rlim_cur = (rlim_t)next + room;
+		setrlimit(RLIMIT_NOFILE, &few);
+		bool done = spawn_worker(&settings, argv, envp, &nofile, &result);
+		int error = errno;
+		setrlimit(RLIMIT_NOFILE, &limit);
+		assert_int_equal(open_count(), before + (done ? 2 : 0));
+		assert_int_equal(entries(), 0);
+		if (done) {
+			assert_int_equal(waitpid(result.pid, NULL, 0), result.pid);
+			close(result.socket_fd);
+			close(result.err_fd);
+		} else {
+			assert_int_equal(error, EMFILE);
+		}
+		assert_int_equal(done, room == 4);
+	}
+}
+
+/* The parent dies without a word; its worker must go, too. As a subreaper
+ * this test gets to know when. */
+static void test_worker_dies_with_its_parent(void **state)
+{
+	int told[2], status;
+	pid_t worker, parent;
+
+	(void)state;
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	assert_int_equal(pipe2(told, O_CLOEXEC), 0);
+	parent = fork();
+	if (parent == 0) {
+		char *argv[] = {"/bin/sleep", "60", NULL}, *envp[] = {NULL};
+		struct pool_settings settings = {.request_spool_dir = dir};
+		struct spawn_result result;
+
+		if (!spawn_worker(&settings, argv, envp, &nofile, &result) ||
+		    write(told[1], &result.pid, sizeof(result.pid)) != sizeof(result.pid))
+			_exit(1);
+		/* until it is /bin/sleep that must die */
+		char name[32] = "";
+		while (strcmp(name, "sleep\n") != 0) {
+			char path[64];
+			snprintf(path, sizeof(path), "/proc/%d/comm", result.pid);
+			FILE *f = fopen(path, "r");
+			if (!f || !fgets(name, sizeof(name), f))
+				_exit(2);
+			fclose(f);
+		}
+		kill(getpid(), SIGKILL);
+	}
+	assert_int_equal(read(told[0], &worker, sizeof(worker)), sizeof(worker));
+	assert_int_equal(waitpid(parent, &status, 0), parent);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(waitpid(worker, &status, 0), worker);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGKILL);
+	close(told[0]);
+	close(told[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_split),
+		cmocka_unit_test(test_defines_come_behind),
+		cmocka_unit_test(test_values_arrive_as_they_are),
+		cmocka_unit_test(test_environment),
+		cmocka_unit_test(test_own_home),
+		cmocka_unit_test(test_worker_is_reached),
+		cmocka_unit_test(test_worker_starts_clean),
+		cmocka_unit_test(test_failures_are_explained),
+		cmocka_unit_test(test_nothing_is_started),
+		cmocka_unit_test(test_worker_dies_with_its_parent),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
