@@ -145,7 +145,7 @@ static struct slice find_param(const struct access_record *r, struct slice name)
 
 	params_iter_init(&it, r->params, r->params_len);
 	while (params_next(&it, &p) == PARAMS_PAIR) {
-		if (p.name_len == name.len && memcmp(p.name, name.at, name.len) == 0)
+		if (name.len > 0 && p.name_len == name.len && memcmp(p.name, name.at, name.len) == 0)
 			found = (struct slice){(const char *)p.value, p.value_len};
 	}
 	return found;

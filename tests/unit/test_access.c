@@ -92,22 +92,32 @@ static void add_all(void)
 static void test_every_code(void **state)
 {
 	static const char *const codes[][2] = {
-		{"%%", "%"},         {"%d", "0.021"},
-		{"%f", "/srv/a.php"}, {"%l", "7"},
-		{"%m", "POST"},      {"%n", "www"},
-		{"%p", "123"},       {"%P", "45"},
-		{"%q", "x=1"},       {"%Q", "?"},
-		{"%r", "/a.php"},    {"%R", "10.1.2.3"},
-		{"%s", "200"},       {"%u", "joe"},
-		{"%W", "1.235"},     {"%{SCRIPT_NAME}e", "/a.php"},
-		{"%t", "14/Nov/2023:22:13:20 +0000"},
-		{"%T", "14/Nov/2023:22:14:21 +0000"},
-		{"%{%Y-%m-%d}t", "2023-11-14"},
-		{"%{%H:%M:%S}T", "22:14:21"},
-		{"%{}t", "14/Nov/2023:22:13:20 +0000"},
-		{"", ""},            {"a b\t\"}{", "a b\t\"}{"},
-		{"%%%m%%", "%POST%"}, {"%%m", "%m"},
-		{ACCESS_DEFAULT_FORMAT, "10.1.2.3 - joe 14/Nov/2023:22:13:20 +0000 \"POST /a.php?x=1\" 200"},
+	        {"%%", "%"},
+	        {"%d", "0.021"},
+	        {"%f", "/srv/a.php"},
+	        {"%l", "7"},
+	        {"%m", "POST"},
+	        {"%n", "www"},
+	        {"%p", "123"},
+	        {"%P", "45"},
+	        {"%q", "x=1"},
+	        {"%Q", "?"},
+	        {"%r", "/a.php"},
+	        {"%R", "10.1.2.3"},
+	        {"%s", "200"},
+	        {"%u", "joe"},
+	        {"%W", "1.235"},
+	        {"%{SCRIPT_NAME}e", "/a.php"},
+	        {"%t", "14/Nov/2023:22:13:20 +0000"},
+	        {"%T", "14/Nov/2023:22:14:21 +0000"},
+	        {"%{%Y-%m-%d}t", "2023-11-14"},
+	        {"%{%H:%M:%S}T", "22:14:21"},
+	        {"%{}t", "14/Nov/2023:22:13:20 +0000"},
+	        {"", ""},
+	        {"a b\t\"}{", "a b\t\"}{"},
+	        {"%%%m%%", "%POST%"},
+	        {"%%m", "%m"},
+	        {ACCESS_DEFAULT_FORMAT, "10.1.2.3 - joe 14/Nov/2023:22:13:20 +0000 \"POST /a.php?x=1\" 200"},
 	};
 
 	(void)state;
@@ -130,9 +140,10 @@ static void test_absent(void **state)
 static void test_units(void **state)
 {
 	static const char *const units[][2] = {
-		{"seconds", "0.021"},     {"SECONDS", "0.021"}, {"", "0.021"},           {"milliseconds", "20.731"},
-		{"milli", "20.731"},      {"mili", "20.731"},   {"MilliSeconds", "20.731"}, {"microseconds", "20731"},
-		{"micro", "20731"},       {"MICRO", "20731"},
+	        {"seconds", "0.021"},       {"SECONDS", "0.021"},      {"", "0.021"},
+	        {"milliseconds", "20.731"}, {"milli", "20.731"},       {"mili", "20.731"},
+	        {"MilliSeconds", "20.731"}, {"microseconds", "20731"}, {"micro", "20731"},
+	        {"MICRO", "20731"},
 	};
 
 	(void)state;
@@ -172,8 +183,8 @@ static void test_user(void **state)
 	(void)state;
 	assert_string_equal(user_of("Basic dXNlcjpwYXNz"), "user");
 	assert_string_equal(user_of("bASIC dXNlcjpwYXNz"), "user");
-	assert_string_equal(user_of("Basic OnBhc3M="), "");           /* no name */
-	assert_string_equal(user_of("Basic dXNlcg=="), "");           /* no colon */
+	assert_string_equal(user_of("Basic OnBhc3M="), "");              /* no name */
+	assert_string_equal(user_of("Basic dXNlcg=="), "");              /* no colon */
 	assert_string_equal(user_of("Basic dXNlcgo6cA=="), "user\\x0a"); /* a newline in it */
 	assert_string_equal(user_of("Basic "), "");
 	assert_string_equal(user_of("Basic"), "");
@@ -201,8 +212,8 @@ static void test_long_user(void **state)
 /* Every byte in every value: one line, of printable bytes. */
 static void test_no_line_is_forged(void **state)
 {
-	static const char *const names[] = {"REQUEST_METHOD", "SCRIPT_NAME", "SCRIPT_FILENAME", "QUERY_STRING",
-	                                    "REMOTE_ADDR",    "REMOTE_USER", "X"};
+	static const char *const names[] = {
+	        "REQUEST_METHOD", "SCRIPT_NAME", "SCRIPT_FILENAME", "QUERY_STRING", "REMOTE_ADDR", "REMOTE_USER", "X"};
 	char every[256];
 
 	(void)state;
@@ -253,23 +264,23 @@ static void test_lines_are_appended(void **state)
 static void test_format_check(void **state)
 {
 	static const char *const wrong[][2] = {
-		{"%", "it ends in '%'"},
-		{"%m %", "it ends in '%'"},
-		{"%{seconds}", "it ends in '%'"},
-		{"%{", "'%{' without '}'"},
-		{"%{abc%d", "'%{' without '}'"},
-		{"%C", "%C, %M and %{}o are not supported by this version"},
-		{"%{kilobytes}M", "%C, %M and %{}o are not supported by this version"},
-		{"%{X-Y}o", "%C, %M and %{}o are not supported by this version"},
-		{"%{hours}d", "%d and %W take seconds, milliseconds or microseconds"},
-		{"%{second}W", "%d and %W take seconds, milliseconds or microseconds"},
-		{"%e", "%e needs a name: %{NAME}e"},
-		{"%{}e", "%e needs a name: %{NAME}e"},
-		{"%Z", "unknown code (see h2fpm.conf(5))"},
-		{"%m %{x}Z", "unknown code (see h2fpm.conf(5))"},
-		{"% m", "unknown code (see h2fpm.conf(5))"},
-		{"%{x}m", "only %d, %W, %e, %t and %T take {}"},
-		{"%{}%", "only %d, %W, %e, %t and %T take {}"},
+	        {"%", "it ends in '%'"},
+	        {"%m %", "it ends in '%'"},
+	        {"%{seconds}", "it ends in '%'"},
+	        {"%{", "'%{' without '}'"},
+	        {"%{abc%d", "'%{' without '}'"},
+	        {"%C", "%C, %M and %{}o are not supported by this version"},
+	        {"%{kilobytes}M", "%C, %M and %{}o are not supported by this version"},
+	        {"%{X-Y}o", "%C, %M and %{}o are not supported by this version"},
+	        {"%{hours}d", "%d and %W take seconds, milliseconds or microseconds"},
+	        {"%{second}W", "%d and %W take seconds, milliseconds or microseconds"},
+	        {"%e", "%e needs a name: %{NAME}e"},
+	        {"%{}e", "%e needs a name: %{NAME}e"},
+	        {"%Z", "unknown code (see h2fpm.conf(5))"},
+	        {"%m %{x}Z", "unknown code (see h2fpm.conf(5))"},
+	        {"% m", "unknown code (see h2fpm.conf(5))"},
+	        {"%{x}m", "only %d, %W, %e, %t and %T take {}"},
+	        {"%{}%", "only %d, %W, %e, %t and %T take {}"},
 	};
 	char format[160];
 
@@ -376,7 +387,6 @@ static void start_fpm(void)
 		usleep(10000);
 	}
 }
-
 
 static void append_record(struct buf *out, uint8_t type, const void *content, size_t len)
 {
@@ -523,13 +533,18 @@ static void test_beside_php_fpm(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		FRESH(test_every_code),          FRESH(test_absent),
-		FRESH(test_units),               FRESH(test_last_param_counts),
-		FRESH(test_user),                FRESH(test_long_user),
-		FRESH(test_no_line_is_forged),   FRESH(test_long_values_are_cut),
-		FRESH(test_lines_are_appended),  FRESH(test_format_check),
-		FRESH(test_every_byte_as_code),
-		cmocka_unit_test_setup_teardown(test_beside_php_fpm, setup, stop_fpm),
+	        FRESH(test_every_code),
+	        FRESH(test_absent),
+	        FRESH(test_units),
+	        FRESH(test_last_param_counts),
+	        FRESH(test_user),
+	        FRESH(test_long_user),
+	        FRESH(test_no_line_is_forged),
+	        FRESH(test_long_values_are_cut),
+	        FRESH(test_lines_are_appended),
+	        FRESH(test_format_check),
+	        FRESH(test_every_byte_as_code),
+	        cmocka_unit_test_setup_teardown(test_beside_php_fpm, setup, stop_fpm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,8 @@ static void test_unix_peers_are_allowed(void **state)
 static void test_list_syntax(void **state)
 {
 	static const char *const lists[] = {
-		"10.0.0.1,::1", " 10.0.0.1 , ::1 ", ",,10.0.0.1,,::1,", "10.0.0.1 ::1", "\t10.0.0.1,\t::1\t", "::1,10.0.0.1",
+	        "10.0.0.1,::1", " 10.0.0.1 , ::1 ",   ",,10.0.0.1,,::1,",
+	        "10.0.0.1 ::1", "\t10.0.0.1,\t::1\t", "::1,10.0.0.1",
 	};
 
 	(void)state;
@@ -111,8 +112,8 @@ static void test_list_syntax(void **state)
 static void test_bad_entry_is_named(void **state)
 {
 	static const char *const entries[] = {
-		"localhost", "10.0.0", "10.0.0.256", "10.0.0.1/8", "10.0.0.1:80", "[::1]", "::1%lo", ":::", "1", "any",
-		"2001:db8::12345", "010.0.0.1.1",
+	        "localhost", "10.0.0", "10.0.0.256", "10.0.0.1/8", "10.0.0.1:80",     "[::1]",
+	        "::1%lo",    ":::",    "1",          "any",        "2001:db8::12345", "010.0.0.1.1",
 	};
 
 	(void)state;
@@ -148,12 +149,12 @@ static void test_long_entry_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_any_and_none),
-		cmocka_unit_test(test_unix_peers_are_allowed),
-		cmocka_unit_test(test_list_syntax),
-		cmocka_unit_test(test_bad_entry_is_named),
-		cmocka_unit_test(test_long_entry_is_refused),
+	        cmocka_unit_test(test_addresses),
+	        cmocka_unit_test(test_any_and_none),
+	        cmocka_unit_test(test_unix_peers_are_allowed),
+	        cmocka_unit_test(test_list_syntax),
+	        cmocka_unit_test(test_bad_entry_is_named),
+	        cmocka_unit_test(test_long_entry_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

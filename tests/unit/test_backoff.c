@@ -82,9 +82,9 @@ static void test_count_never_wraps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_jitter_has_all_of_its_range),
-		cmocka_unit_test(test_failures_are_counted_until_a_success),
-		cmocka_unit_test(test_count_never_wraps),
+	        cmocka_unit_test(test_jitter_has_all_of_its_range),
+	        cmocka_unit_test(test_failures_are_counted_until_a_success),
+	        cmocka_unit_test(test_count_never_wraps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

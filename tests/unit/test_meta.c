@@ -46,8 +46,8 @@ static int teardown(void **state)
 static void test_every_name_is_found(void **state)
 {
 	static const char *const names[META_COUNT] = {
-		"REQUEST_METHOD",  "REQUEST_URI", "SCRIPT_NAME",  "SCRIPT_FILENAME", "PATH_TRANSLATED", "PATH_INFO",
-		"REDIRECT_URL", "QUERY_STRING", "CONTENT_LENGTH",  "REMOTE_ADDR",     "REMOTE_USER",
+	        "REQUEST_METHOD", "REQUEST_URI",  "SCRIPT_NAME",    "SCRIPT_FILENAME", "PATH_TRANSLATED", "PATH_INFO",
+	        "REDIRECT_URL",   "QUERY_STRING", "CONTENT_LENGTH", "REMOTE_ADDR",     "REMOTE_USER",
 	};
 
 	(void)state;
@@ -134,7 +134,8 @@ static const char *parse_length(const char *text)
 
 static void test_content_length(void **state)
 {
-	static const char *const garbage[] = {"-1", "+1", " 1", "1 ", "0x10", "1e3", "1.0", "1,1", "x", "9223372036854775807x"};
+	static const char *const garbage[] = {"-1",  "+1",  " 1",  "1 ", "0x10",
+	                                      "1e3", "1.0", "1,1", "x",  "9223372036854775807x"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
@@ -163,8 +164,21 @@ static bool reserved(const char *name)
 static void test_reserved_names(void **state)
 {
 	static const char *const kept[] = {
-		"HTTP_PROX", "HTTP_PROXY_", "http_proxy", "HTTP_PROXY_CONNECTION", "PHP_VALUES", "PHP_SELF", "PHP_VALU",
-		"PHP_ADMIN_VALU", "PHP_ADMIN_VALUE_", "H2FPM", "HTTP_H2FPM_X", "", "H", "P", "SCRIPT_FILENAME",
+	        "HTTP_PROX",
+	        "HTTP_PROXY_",
+	        "http_proxy",
+	        "HTTP_PROXY_CONNECTION",
+	        "PHP_VALUES",
+	        "PHP_SELF",
+	        "PHP_VALU",
+	        "PHP_ADMIN_VALU",
+	        "PHP_ADMIN_VALUE_",
+	        "H2FPM",
+	        "HTTP_H2FPM_X",
+	        "",
+	        "H",
+	        "P",
+	        "SCRIPT_FILENAME",
 	};
 
 	(void)state;
@@ -179,7 +193,8 @@ static void test_reserved_names(void **state)
 
 static void test_safe_methods(void **state)
 {
-	static const char *const unsafe[] = {"POST", "PUT", "DELETE", "PATCH", "TRACE", "get", "GETS", "GE", "", "CONNECT"};
+	static const char *const unsafe[] = {"POST", "PUT",  "DELETE", "PATCH", "TRACE",
+	                                     "get",  "GETS", "GE",     "",      "CONNECT"};
 	static const char *const safe[] = {"GET", "HEAD", "OPTIONS"};
 
 	(void)state;
@@ -227,15 +242,15 @@ static void test_description(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_every_name_is_found, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_nothing_is_there, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_last_of_several_counts, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_nul_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_cut_block, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_content_length, setup, teardown),
-		cmocka_unit_test(test_reserved_names),
-		cmocka_unit_test_setup_teardown(test_safe_methods, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_description, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_every_name_is_found, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_nothing_is_there, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_last_of_several_counts, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_nul_is_refused, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_cut_block, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_content_length, setup, teardown),
+	        cmocka_unit_test(test_reserved_names),
+	        cmocka_unit_test_setup_teardown(test_safe_methods, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_description, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,7 +189,7 @@ static void test_beside_a_model(void **state)
 		check(&m);
 		fullest = m.queue.length > fullest ? m.queue.length : fullest;
 	}
-	assert_true(fullest > MAX);      /* all of the states were there */
+	assert_true(fullest > MAX); /* all of the states were there */
 	assert_true(m.arrivals > 10000);
 }
 
@@ -266,11 +266,11 @@ static void test_no_timeout_and_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_beside_a_model),
-		cmocka_unit_test(test_first_come_first_served),
-		cmocka_unit_test(test_front_keeps_waiting_time),
-		cmocka_unit_test(test_oldest_is_first_whatever_comes_back_when),
-		cmocka_unit_test(test_no_timeout_and_no_room),
+	        cmocka_unit_test(test_beside_a_model),
+	        cmocka_unit_test(test_first_come_first_served),
+	        cmocka_unit_test(test_front_keeps_waiting_time),
+	        cmocka_unit_test(test_oldest_is_first_whatever_comes_back_when),
+	        cmocka_unit_test(test_no_timeout_and_no_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

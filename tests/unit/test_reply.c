@@ -72,10 +72,10 @@ static void test_no_two_are_alike(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_head),
-		cmocka_unit_test(test_busy_says_when_to_return),
-		cmocka_unit_test(test_texts_that_users_know),
-		cmocka_unit_test(test_no_two_are_alike),
+	        cmocka_unit_test(test_head),
+	        cmocka_unit_test(test_busy_says_when_to_return),
+	        cmocka_unit_test(test_texts_that_users_know),
+	        cmocka_unit_test(test_no_two_are_alike),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,8 +41,8 @@ static void make_file(const char *name)
 	close(fd);
 }
 
-static const char *const files[] = {"a.php",   "b.phar",     "evil.jpg", "up/evil.jpg", "up/ok.php", "A.PHP",
-                                    "sub/.php", "x.php.jpg", "c.php5",   "back\\evil.jpg"};
+static const char *const files[] = {"a.php", "b.phar",   "evil.jpg",  "up/evil.jpg", "up/ok.php",
+                                    "A.PHP", "sub/.php", "x.php.jpg", "c.php5",      "back\\evil.jpg"};
 
 static int setup(void **state)
 {
@@ -358,19 +358,19 @@ static void test_cache_never_allows_the_denied(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		JUDGED(test_files),
-		JUDGED(test_directories),
-		JUDGED(test_walk_up),
-		JUDGED(test_missing),
-		JUDGED(test_backslashes),
-		JUDGED(test_redirected),
-		JUDGED(test_length),
-		JUDGED(test_unterminated),
-		cmocka_unit_test(test_relative_to_chdir),
-		cmocka_unit_test(test_no_limit),
-		cmocka_unit_test(test_list_of_extensions),
-		JUDGED(test_cache_ends),
-		JUDGED(test_cache_never_allows_the_denied),
+	        JUDGED(test_files),
+	        JUDGED(test_directories),
+	        JUDGED(test_walk_up),
+	        JUDGED(test_missing),
+	        JUDGED(test_backslashes),
+	        JUDGED(test_redirected),
+	        JUDGED(test_length),
+	        JUDGED(test_unterminated),
+	        cmocka_unit_test(test_relative_to_chdir),
+	        cmocka_unit_test(test_no_limit),
+	        cmocka_unit_test(test_list_of_extensions),
+	        JUDGED(test_cache_ends),
+	        JUDGED(test_cache_never_allows_the_denied),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

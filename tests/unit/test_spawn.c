@@ -147,8 +147,8 @@ static size_t run(char **argv, char **envp, char *said, size_t size)
 static void check_define(const char *script, const char *value)
 {
 	struct setting_pair items[] = {
-		{"user_agent", (char *)(uintptr_t)value, false},
-		{"error_prepend_string", "kept", true},
+	        {"user_agent", (char *)(uintptr_t)value, false},
+	        {"error_prepend_string", "kept", true},
 	};
 	char command[256], said[1024], want[1024];
 	struct pool_settings settings = {.worker_command = command, .php_values = {items, 2}, .clear_env = true};
@@ -175,11 +175,16 @@ static void check_define(const char *script, const char *value)
 static void test_values_arrive_as_they_are(void **state)
 {
 	static const char *const values[] = {
-		"", "plain", "on", "off", "yes", "none", "null", "true", "1", "E_ALL", " lead", "trail ", "a b", "\t", "it's",
-		"'", "''", "\"", "\"\"", "say \"x\"", "both ' and \"", "\"'\"'", "$x", "${SECRET}", "'${SECRET}", "'$SECRET",
-		"{$x}", "'{$x}", "$", "'$", "'$$x", "\\", "'\\", "\\'", "\\\\", "'\\\\", "a\\n'\\n", "C:\\dir\\", "'C:\\dir\\",
-		"'\\\"", "\\\"'", "'\\$x", "'\\\\$x", "a;b", "';b", "#x", "'#x", "[x]", "'[x]", "%d%s", "'%d%s", "a=b", "'a=b",
-		"1|2", "'1|2", "!x", "~1", "&^", "'!~&|^()", "(x)", "\xc3\xa9", "'\xc3\xa9", "\xff", "SECRET", "'SECRET",
+	        "",        "plain",    "on",        "off",        "yes",      "none",      "null",
+	        "true",    "1",        "E_ALL",     " lead",      "trail ",   "a b",       "\t",
+	        "it's",    "'",        "''",        "\"",         "\"\"",     "say \"x\"", "both ' and \"",
+	        "\"'\"'",  "$x",       "${SECRET}", "'${SECRET}", "'$SECRET", "{$x}",      "'{$x}",
+	        "$",       "'$",       "'$$x",      "\\",         "'\\",      "\\'",       "\\\\",
+	        "'\\\\",   "a\\n'\\n", "C:\\dir\\", "'C:\\dir\\", "'\\\"",    "\\\"'",     "'\\$x",
+	        "'\\\\$x", "a;b",      "';b",       "#x",         "'#x",      "[x]",       "'[x]",
+	        "%d%s",    "'%d%s",    "a=b",       "'a=b",       "1|2",      "'1|2",      "!x",
+	        "~1",      "&^",       "'!~&|^()",  "(x)",        "\xc3\xa9", "'\xc3\xa9", "\xff",
+	        "SECRET",  "'SECRET",
 	};
 	char script[128];
 	FILE *f;
@@ -188,7 +193,8 @@ static void test_values_arrive_as_they_are(void **state)
 	snprintf(script, sizeof(script), "%s/show.php", dir);
 	f = fopen(script, "w");
 	assert_non_null(f);
-	assert_true(fputs("<?php echo '<', ini_get('user_agent'), '><', ini_get('error_prepend_string'), '>';", f) >= 0);
+	assert_true(fputs("<?php echo '<', ini_get('user_agent'), '><', ini_get('error_prepend_string'), '>';", f) >=
+	            0);
 	assert_int_equal(fclose(f), 0);
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		check_define(script, values[i]);
@@ -225,7 +231,10 @@ static void check_variable(char **envp, const char *name, const char *want)
 static void test_environment(void **state)
 {
 	struct setting_pair items[] = {
-		{"FOO", "a=b 'c' $d", false}, {"EMPTY", "", false}, {"PHP_FCGI_CHILDREN", "9", false}, {"TZ", "Asia/Tokyo", false},
+	        {"FOO", "a=b 'c' $d", false},
+	        {"EMPTY", "", false},
+	        {"PHP_FCGI_CHILDREN", "9", false},
+	        {"TZ", "Asia/Tokyo", false},
 	};
 	struct pool_settings settings = {.env = {items, 4}};
 	const struct passwd *account = getpwuid(geteuid());
@@ -378,9 +387,11 @@ static void test_worker_starts_clean(void **state)
 	sigaddset(&usr1, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &usr1, &old);
 	start(&s,
-	      "/bin/sh -c 'exec 3>&2; for f in 0 1 2 3 4 5 6 7 8 9 10 11 12; do [ -e /proc/$$/fd/$f ] && echo fd $f >&2; done;"
+	      "/bin/sh -c 'exec 3>&2; for f in 0 1 2 3 4 5 6 7 8 9 10 11 12; do [ -e /proc/$$/fd/$f ] && echo fd $f "
+	      ">&2; done;"
 	      " echo hidden; out=$(readlink /proc/$$/fd/1); echo $out >&2; pwd >&2; ulimit -Sn >&2; ulimit -Hn >&2;"
-	      " grep -E ^Sig[BI] /proc/$$/status >&2; case $(readlink /proc/$$/fd/0) in socket:*) echo socket >&2;; esac; exit 7'",
+	      " grep -E ^Sig[BI] /proc/$$/status >&2; case $(readlink /proc/$$/fd/0) in socket:*) echo socket >&2;; "
+	      "esac; exit 7'",
 	      dir);
 	read_said(&s, said, sizeof(said));
 	sigprocmask(SIG_SETMASK, &old, NULL);
@@ -510,16 +521,16 @@ static void test_worker_dies_with_its_parent(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_split),
-		cmocka_unit_test(test_defines_come_behind),
-		cmocka_unit_test(test_values_arrive_as_they_are),
-		cmocka_unit_test(test_environment),
-		cmocka_unit_test(test_own_home),
-		cmocka_unit_test(test_worker_is_reached),
-		cmocka_unit_test(test_worker_starts_clean),
-		cmocka_unit_test(test_failures_are_explained),
-		cmocka_unit_test(test_nothing_is_started),
-		cmocka_unit_test(test_worker_dies_with_its_parent),
+	        cmocka_unit_test(test_split),
+	        cmocka_unit_test(test_defines_come_behind),
+	        cmocka_unit_test(test_values_arrive_as_they_are),
+	        cmocka_unit_test(test_environment),
+	        cmocka_unit_test(test_own_home),
+	        cmocka_unit_test(test_worker_is_reached),
+	        cmocka_unit_test(test_worker_starts_clean),
+	        cmocka_unit_test(test_failures_are_explained),
+	        cmocka_unit_test(test_nothing_is_started),
+	        cmocka_unit_test(test_worker_dies_with_its_parent),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

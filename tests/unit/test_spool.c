@@ -266,13 +266,10 @@ static void test_lost_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_cut),
-		cmocka_unit_test(test_border),
-		cmocka_unit_test(test_reset),
-		cmocka_unit_test(test_missing_directory),
-		cmocka_unit_test(test_full_disk),
-		cmocka_unit_test(test_no_descriptor_leaks),
-		cmocka_unit_test(test_lost_file),
+	        cmocka_unit_test(test_every_cut), cmocka_unit_test(test_border),
+	        cmocka_unit_test(test_reset),     cmocka_unit_test(test_missing_directory),
+	        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_no_descriptor_leaks),
+	        cmocka_unit_test(test_lost_file),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
