@@ -130,7 +130,7 @@ static void test_bad_entry_is_named(void **state)
 	}
 }
 
-/* One that is only an address once it is cut must not become one. */
+/* And named by its beginning. */
 static void test_long_entry_is_refused(void **state)
 {
 	char list[512];
