@@ -21,7 +21,7 @@
  *     mute          answers no probe and no request
  *     deaf          answers the probe, never a request
  * A mode with "-once" behind it misbehaves only while the file argv[2] does not
- * exist, which it makes. */
+ * exist, which it makes: in one answer of one worker, and is good from then on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -34,6 +34,12 @@
 #include <unistd.h>
 
 #include <fastcgi.h>
+
+struct script {
+	const char *mode;
+	const char *flag_file;
+	bool once;
+};
 
 struct record {
 	uint8_t type;
@@ -184,47 +190,59 @@ static bool answer(int fd, uint16_t id, const char *mode)
 	return write_all(fd, out, len);
 }
 
-static void serve(int fd, const char *mode)
+/* The mode for this time: "good" when it is to misbehave once and did. */
+static const char *mode_now(const struct script *script)
+{
+	int fd;
+
+	if (!script->once)
+		return script->mode;
+	fd = open(script->flag_file, O_CREAT | O_EXCL | O_WRONLY, 0600);
+	if (fd < 0)
+		return "good";
+	close(fd);
+	return script->mode;
+}
+
+static void serve(int fd, const struct script *script)
 {
 	static struct record r;
+	const bool early = strcmp(script->mode, "early") == 0;
 
 	while (read_record(fd, &r)) {
-		if (r.type == FCGI_GET_VALUES && strcmp(mode, "mute") != 0 && !send_values(fd))
+		const uint8_t when = early ? FCGI_BEGIN_REQUEST : FCGI_STDIN;
+
+		if (r.type == FCGI_GET_VALUES && !send_values(fd))
 			return;
-		if (r.type == FCGI_BEGIN_REQUEST && strcmp(mode, "early") == 0 && !answer(fd, r.id, mode))
-			return;
-		if (r.type == FCGI_STDIN && r.content_len == 0 && strcmp(mode, "early") != 0 && strcmp(mode, "mute") != 0 &&
-		    !answer(fd, r.id, mode))
+		if (r.type == when && (early || r.content_len == 0) && !answer(fd, r.id, mode_now(script)))
 			return;
 	}
 }
 
-/* The mode for this time: "good" when it is to misbehave once and did. */
-static const char *mode_now(char *mode, const char *flag_file)
+/* Answers nothing for ever, but in a later process of "mute-once". */
+static void be_mute(const struct script *script)
 {
-	char *once = strstr(mode, "-once");
-	int fd;
-
-	if (once == NULL)
-		return mode;
-	*once = '\0';
-	fd = open(flag_file, O_CREAT | O_EXCL | O_WRONLY, 0600);
-	if (fd < 0)
-		return "good";
-	close(fd);
-	return mode;
+	if (strcmp(mode_now(script), "mute") == 0)
+		for (;;)
+			pause();
 }
 
 int main(int argc, char **argv)
 {
-	const char *mode;
+	struct script script;
+	char *once;
 
 	if (argc < 3) {
 		fprintf(stderr, "usage: raw MODE FLAG-FILE\n");
 		return 64;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	mode = mode_now(argv[1], argv[2]);
+	once = strstr(argv[1], "-once");
+	script = (struct script){ .mode = argv[1], .flag_file = argv[2], .once = once != NULL };
+	if (once != NULL)
+		*once = '\0';
+	if (strcmp(script.mode, "mute") == 0)
+		be_mute(&script);
 	for (;;) {
 		int fd = accept(0, NULL, NULL);
 
@@ -233,7 +251,7 @@ int main(int argc, char **argv)
 				continue;
 			return 1;
 		}
-		serve(fd, mode);
+		serve(fd, &script);
 		close(fd);
 	}
 }

@@ -56,6 +56,11 @@ class Closed(Exception):
     """The server closed where a record was expected."""
 
 
+class Spoiled(Closed):
+    """A record of version 0 came: how h2fpm marks an answer that it cannot
+    complete, as nginx may take a plain close for a whole one."""
+
+
 class Response:
     """What came for one request id. ended: END_REQUEST was read."""
 
@@ -170,6 +175,8 @@ class Conn:
         """(type, id, content)."""
         self._need(8)
         version, kind, request_id, size, padding = struct.unpack("!BBHHBx", bytes(self.pending[:8]))
+        if version == 0:
+            raise Spoiled("a record of version 0")
         assert version == 1, "version %d from the server" % version
         self._need(8 + size + padding)
         content = bytes(self.pending[8 : 8 + size])
@@ -198,10 +205,13 @@ class Conn:
         return response
 
     def read_until_closed(self, request_id=1):
-        """What came before the server closed; ended is False when it was cut."""
+        """What came before the server closed; ended is False when it was cut.
+        Nothing but the close may follow a mark that the answer is cut."""
         response = Response()
         try:
             self.read_response(request_id, into=response)
+        except Spoiled:
+            assert len(self.pending) == 8 and self.closed_by_peer()
         except Closed:
             pass
         return response

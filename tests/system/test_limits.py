@@ -143,12 +143,26 @@ def test_missing_script_is_404(h2fpm):
     assert (response.status, response.body) == (404, b"No input file specified.\n")
 
 
-def test_path_info_of_an_allowed_script_is_kept(h2fpm):
-    server = h2fpm()
-    response = server.get("/echo.php/extra/path?x=1")
-    assert response.status == 200, response
-    got = json.loads(response.body)["server"]
-    assert got["PATH_INFO"] == "/extra/path" and got["SCRIPT_NAME"] == "/echo.php"
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"SCRIPT_FILENAME": "{www}/echo.php", "SCRIPT_NAME": "/echo.php", "PATH_INFO": "/extra/path"},
+        {"SCRIPT_FILENAME": "{www}/echo.php", "SCRIPT_NAME": "/echo.php", "PATH_INFO": ""},
+        {"SCRIPT_FILENAME": "{www}/echo.php/extra/path", "SCRIPT_NAME": "/echo.php/extra/path"},
+        {"SCRIPT_FILENAME": "{www}/echo.php/extra/path", "SCRIPT_NAME": "/echo.php/extra/path", "PATH_INFO": "/extra/path"},
+    ],
+    ids=["split", "empty", "unsplit", "unsplit-with-info"],
+)
+def test_path_info_is_as_in_php_fpm(h2fpm, phpfpm, split):
+    found = []
+    for server in (h2fpm(), phpfpm()):
+        params = {name: value.replace("{www}", str(server.site.www)) for name, value in split.items()}
+        response = server.get("/echo.php/extra/path?x=1", **params)
+        assert response.status == 200, response
+        got = json.loads(response.body)["server"]
+        names = ("PATH_INFO", "SCRIPT_NAME", "PHP_SELF", "SCRIPT_FILENAME", "REQUEST_URI", "QUERY_STRING")
+        found.append({name: got.get(name, "unset").replace(str(server.site.www), "{www}") for name in names})
+    assert found[0] == found[1]
 
 
 def test_script_filename_twice_never_runs_a_denied_one(h2fpm):

@@ -20,7 +20,7 @@ def quietly_kill(pid, how=signal.SIGKILL):
         pass
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
 def test_idle_worker_that_dies_is_replaced(h2fpm, how):
     server = h2fpm(pool={"pm.max_children": 2})
     old = server.wait_workers(2)
@@ -28,9 +28,23 @@ def test_idle_worker_that_dies_is_replaced(h2fpm, how):
     new = server.wait_workers(2, without=[old[0]])
     assert old[1] in new
     assert server.get().status == 200
-    if how != signal.SIGUSR1:
-        line = server.wait_log(str(old[0]))[0]
-        assert "www" in line and re.search(r"\bsignal (%d|%s)\b" % (how, how.name), line), line
+    line = server.wait_log("child %d exited" % old[0])[0]
+    assert "www" in line and re.search(r"\bsignal (%d|%s)\b" % (how, how.name), line), line
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGUSR1])
+def test_worker_told_to_go_fails_nothing_and_is_replaced(h2fpm, how):
+    """php-cgi takes these as: one more request, then exit."""
+    server = h2fpm(pool={"pm.max_children": 2})
+    for _ in range(3):
+        old = server.wait_workers(2)
+        os.kill(old[0], how)
+        with server.connect() as conn:
+            for _ in range(30):
+                assert conn.request(server.params("/pid.php")).status == 200
+        held = [Held(server) for _ in range(2)]  # each worker had one at the least
+        assert [one.finish().status for one in held] == [200, 200]
+        server.wait_workers(2, without=old[:1])
 
 
 def test_all_idle_workers_killed_at_once_are_replaced(h2fpm):
@@ -80,7 +94,7 @@ def test_worker_dies_under_post_is_502_with_all_said_in_the_log(h2fpm):
     response = held.conn.read_response()
     assert response.complete and response.status == 502, response
     assert len(held.started()) == 1, "a POST was run twice"
-    line = server.wait_log(str(held.pid))[0]
+    line = server.wait_log("child %d exited" % held.pid)[0]
     for needle in ("www", "POST", held.uri, str(server.site.www / "gate.php")):
         assert needle in line, (needle, line)
     assert re.search(r"\bsignal (9|SIGKILL)\b", line), line
@@ -94,7 +108,7 @@ def test_worker_that_exits_is_told_by_its_status(h2fpm, peers):
     server = h2fpm(workdir=site, pool={"worker.command": worker, "pm.max_children": 1})
     server.own_site = True
     assert server.post("/hello.php", b"x").status == 502
-    line = server.wait_log("/hello.php", "POST")[0]
+    line = server.wait_log("/hello.php", "POST", "exited")[0]
     assert re.search(r"(code|status) 3\b", line), line
 
 
@@ -125,12 +139,14 @@ def test_worker_that_dies_in_mid_answer_cuts_the_connection(h2fpm, method):
     assert server.get().status == 200
 
 
-def test_nginx_sees_a_cut_answer_as_an_error(h2fpm, nginx):
+@pytest.mark.parametrize("buffering", ["on", "off"])
+@pytest.mark.parametrize("length", ["", "header('Content-Length: 200000');"], ids=["no-length", "content-length"])
+def test_nginx_sees_a_cut_answer_as_an_error(h2fpm, nginx, buffering, length):
     server = h2fpm(pool={"pm.max_children": 1})
-    front = nginx(server, buffering="off")
+    front = nginx(server, buffering=buffering)
     server.site.script(
         "cut.php",
-        "<?php while (ob_get_level()) ob_end_flush(); echo str_repeat('c', 100000); flush(); usleep(300000);"
+        "<?php " + length + " while (ob_get_level()) ob_end_flush(); echo str_repeat('c', 100000); flush(); usleep(300000);"
         " posix_kill(getmypid(), 9); sleep(9);",
     )
     with pytest.raises(AssertionError, match="curl: exit (18|56|92|95)"):
