@@ -117,7 +117,7 @@ static void test_every_code(void **state)
 	        {"a b\t\"}{", "a b\t\"}{"},
 	        {"%%%m%%", "%POST%"},
 	        {"%%m", "%m"},
-	        {ACCESS_DEFAULT_FORMAT, "10.1.2.3 - joe 14/Nov/2023:22:13:20 +0000 \"POST /a.php?x=1\" 200"},
+	        {"%R - %u %t \"%m %r%Q%q\" %s", "10.1.2.3 - joe 14/Nov/2023:22:13:20 +0000 \"POST /a.php?x=1\" 200"},
 	};
 
 	(void)state;
