@@ -128,7 +128,7 @@ static const struct conf_directive table[] = {
          .type = CONF_STRING,
          .offset = POOL(access_log),
          .check = conf_check_log},
-        {{"pool", "access.format", "format", "%R - %u %t \"%m %r%Q%q\" %s", "What such a line says."},
+        {{"pool", "access.format", "format", "%R - %u %t \"%m %r\" %s", "What such a line says."},
          .type = CONF_STRING,
          .offset = POOL(access_format),
          .check = conf_check_access_format},

@@ -13,7 +13,7 @@
 #include "pool/meta.h"
 #include "protocol/buf.h"
 
-#define ACCESS_DEFAULT_FORMAT "%R - %u %t \"%m %r%Q%q\" %s"
+#define ACCESS_DEFAULT_FORMAT "%R - %u %t \"%m %r\" %s"
 
 struct access_record {
 	const struct meta *meta;

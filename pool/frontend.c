@@ -1,5 +1,6 @@
 #include "pool/frontend.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -433,6 +434,19 @@ static void conn_new(struct broker *b, int fd, const struct sockaddr_storage *pe
 	ev_io_start(b->loop, &c->read_io);
 }
 
+/* php-fpm's words. */
+static void log_denied(struct broker *b, const struct sockaddr_storage *peer)
+{
+	char address[INET6_ADDRSTRLEN] = "?";
+
+	if (peer->ss_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)peer)->sin_addr, address, sizeof address);
+	else
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)peer)->sin6_addr, address, sizeof address);
+	log_limited(&b->denied_gate, 1000, LOG_LEVEL_ERROR,
+		    "Connection disallowed: IP address '%s' has been dropped.", address);
+}
+
 /* False: the backlog is empty, or nothing more may be accepted now. */
 static bool accept_one(struct broker *b, int listener)
 {
@@ -461,8 +475,7 @@ static bool accept_one(struct broker *b, int listener)
 		return true;
 	}
 	b->counters.refused_clients++;
-	log_limited(&b->denied_gate, 1000, LOG_LEVEL_WARNING,
-		    "a connection from an address that is not in listen.allowed_clients has been dropped");
+	log_denied(b, &peer);
 	close(fd);
 	return true;
 }

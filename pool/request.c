@@ -166,12 +166,27 @@ void request_reply(struct request *r, enum reply reply)
 		request_ended(r);
 }
 
-/* The answer cannot be completed: its connection is closed without
- * END_REQUEST, which every front end takes for an error. */
+/* The answer cannot be completed. What there is of it is sent, then a record
+ * of an impossible version, and the connection is closed: an unbuffered nginx
+ * takes a plain end of file, even a well-formed END_REQUEST with an error in
+ * it, for the end of a good answer. */
 static void request_cut(struct request *r, const char *reason)
 {
+	static const uint8_t poison[RECORD_HEADER_LEN] = {0};
+	struct conn *c = r->conn;
+	struct worker *w = r->worker;
+
 	r->broker->counters.cut++;
-	conn_close(r->conn, reason);
+	log_debug("answer cut: %s", reason);
+	r->worker = NULL;
+	if (w && w->request == r)
+		worker_abort(w);
+	if (!buf_append(&r->out, poison, sizeof poison)) {
+		conn_close(c, "out of memory");
+		return;
+	}
+	c->keep = false;
+	request_ended(r);
 }
 
 void request_fail(struct request *r, enum reply reply)
@@ -405,7 +420,12 @@ void request_on_stdin(struct request *r, const uint8_t *data, size_t len)
 
 void request_on_stdin_end(struct request *r)
 {
-	if (r->state == REQUEST_RECEIVING)
+	if (r->state != REQUEST_RECEIVING)
+		return;
+	/* php-cgi would wait for the rest for ever, and half a body is no body. */
+	if (r->params_done && r->body.size_bytes < r->meta.content_length)
+		request_reply(r, REPLY_BAD_REQUEST);
+	else
 		request_enqueue(r);
 }
 

@@ -202,8 +202,7 @@ static int bind_in(const char *dir)
 	return -1;
 }
 
-/* A listening socket whose name is gone again, and its inode in *path_fd. */
-static int private_socket(const char *parent, int *path_fd)
+static int private_socket_in(const char *parent, int *path_fd)
 {
 	char dir[4096], path[4200];
 
@@ -224,6 +223,18 @@ static int private_socket(const char *parent, int *path_fd)
 		fd = -1;
 	}
 	errno = error;
+	return fd;
+}
+
+/* A listening socket whose name is gone again, and its inode in *path_fd. In
+ * memory where possible: a full disk must not keep workers from starting. */
+static int private_socket(const struct pool_settings *settings, int *path_fd)
+{
+	const char *const parents[] = {"/dev/shm", settings->request_spool_dir, "/tmp"};
+	int fd = -1;
+
+	for (size_t i = 0; i < sizeof parents / sizeof parents[0] && fd < 0; i++)
+		fd = private_socket_in(parents[i], path_fd);
 	return fd;
 }
 
@@ -293,7 +304,7 @@ bool spawn_worker(const struct pool_settings *settings, char **argv, char **envp
 		  struct spawn_result *out)
 {
 	int err[2];
-	int listen_fd = private_socket(settings->request_spool_dir, &out->socket_fd);
+	int listen_fd = private_socket(settings, &out->socket_fd);
 
 	if (listen_fd < 0)
 		return false;

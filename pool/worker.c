@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +22,8 @@
 enum {
 	BODY_CHUNK_BYTES = 32768,
 	SEND_KEEP_BYTES = 65536,
+	PROBE_FIRST_MS = 100, /* how often an unanswered probe is looked at */
+	PROBE_MAX_MS = 1000,
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 };
@@ -116,12 +120,42 @@ static void probe_later(struct worker *w)
 	broker_arm(w->broker, &w->probe_timer, WORKER_REPROBE_MS / 1e3);
 }
 
+static void become_idle(struct worker *w);
+
+static bool probe_is_unread(const struct worker *w)
+{
+	int unread = 0;
+	return ioctl(w->fd, SIOCOUTQ, &unread) == 0 && unread > 0;
+}
+
+/* libfcgi reads FCGI_GET_VALUES, but waits for a further record before it
+ * answers: a probe that was read and stayed unanswered for a while tells as
+ * much, that the program takes connections. */
+static void watch_probe(struct worker *w)
+{
+	if (probe_is_unread(w)) {
+		w->probe_delay_ms = w->probe_delay_ms < PROBE_MAX_MS ? w->probe_delay_ms * 2 : PROBE_MAX_MS;
+	} else if (w->probe_was_read) {
+		disconnect(w);
+		become_idle(w);
+		return;
+	} else {
+		w->probe_was_read = true;
+		w->probe_delay_ms = PROBE_FIRST_MS;
+	}
+	broker_arm(w->broker, &w->probe_timer, w->probe_delay_ms / 1e3);
+}
+
 static void on_probe_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
 	struct worker *w = container_of(timer, struct worker, probe_timer);
 
 	(void)loop, (void)events;
-	if (w->state == WORKER_STARTING || w->state == WORKER_FREEING)
+	if (w->state != WORKER_STARTING && w->state != WORKER_FREEING)
+		return;
+	if (w->fd >= 0)
+		watch_probe(w);
+	else
 		probe(w);
 }
 
@@ -135,8 +169,13 @@ static void probe(struct worker *w)
 
 	record_header_encode(encoded, &header);
 	if (!connect_anew(w) || !buf_append(&w->send, encoded, sizeof encoded) ||
-	    !params_append(&w->send, name, sizeof name - 1, "", 0) || send_some(w) == SENT_FAILED)
+	    !params_append(&w->send, name, sizeof name - 1, "", 0) || send_some(w) == SENT_FAILED) {
 		probe_later(w);
+		return;
+	}
+	w->probe_was_read = false;
+	w->probe_delay_ms = PROBE_FIRST_MS;
+	broker_arm(w->broker, &w->probe_timer, w->probe_delay_ms / 1e3);
 }
 
 static void set_timer(struct worker *w, double seconds)
@@ -619,9 +658,10 @@ static void log_exit(const struct worker *w, int status, double alive_s)
 	char how[64];
 	const char *what = w->last_request[0] ? ", while it ran " : "";
 	const char *words = w->words[0] && !w->told_to_end ? "; its last words: " : "";
-	bool expected = w->told_to_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !w->last_request[0]);
+	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !w->last_request[0];
+	enum log_level level = w->told_to_end ? LOG_LEVEL_DEBUG : clean ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARNING;
 
-	log_write(expected ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING,
+	log_write(level,
 		  "child %d exited %s after %.6f seconds from start%s%s%s%s", (int)w->pid,
 		  describe_status(status, how, sizeof how), alive_s, what, w->last_request, words,
 		  words[0] ? w->words : "");

@@ -55,6 +55,8 @@ struct worker {
 	bool sent_any;       /* of the request being sent */
 	uint32_t connection; /* counts the private connections */
 	uint32_t reprobes;
+	int probe_delay_ms;
+	bool probe_was_read;
 	struct request *request; /* BUSY only */
 	bool ready_once;         /* it answered a probe in its life */
 	bool exited;             /* reaped; only its last bytes are still read */
