@@ -59,15 +59,6 @@ static void on_start_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
 	crew_fill(container_of(timer, struct broker, start_timer));
 }
 
-/* Requests that already wait do so in vain when no worker is to be had. */
-static void refuse_waiting(struct broker *b)
-{
-	struct queue_entry *e;
-
-	while (crew_is_broken(b) && (e = queue_peek(&b->queue)) != NULL)
-		request_reply(container_of(e, struct request, place), REPLY_NO_WORKER);
-}
-
 void crew_on_start_failure(struct broker *b)
 {
 	int64_t delay_ms = backoff_fail(&b->start_backoff, (uint32_t)random());
@@ -105,10 +96,9 @@ void crew_dispatch(struct broker *b)
 	struct list *idle;
 	struct request *r;
 
-	if (b->refuse_waiting) {
-		b->refuse_waiting = false;
-		refuse_waiting(b);
-	}
+	if (b->refuse_waiting && crew_is_broken(b))
+		request_refuse_queued(b, REPLY_NO_WORKER);
+	b->refuse_waiting = false;
 	while ((idle = list_first(&b->workers[WORKER_IDLE])) != NULL && (r = next_request(b)) != NULL) {
 		struct worker *w = container_of(idle, struct worker, node);
 		if (!worker_dispatch(w, r))
@@ -142,9 +132,12 @@ void crew_stop(struct broker *b, bool at_once)
 		bool busy = state == WORKER_BUSY || state == WORKER_FREEING || state == WORKER_STARTING;
 		list_each(node, tmp, &b->workers[state]) {
 			struct worker *w = container_of(node, struct worker, node);
+			struct request *r = w->request;
 			worker_stop(w, "the pool stops");
 			if (busy)
 				kill(w->pid, SIGKILL);
+			if (r)
+				request_fail(r, REPLY_WORKER_LOST);
 		}
 	}
 	if (at_once)

@@ -520,7 +520,7 @@ bool frontend_init(struct broker *b, int listen_count)
 	return true;
 }
 
-static void close_listeners(struct broker *b)
+void frontend_close_listeners(struct broker *b)
 {
 	for (int i = 0; i < b->listener_count; i++) {
 		ev_io_stop(b->loop, &b->listeners[i]);
@@ -545,7 +545,7 @@ void frontend_drain(struct broker *b)
 		conn_read(container_of(node, struct conn, node));
 	set_accepting(b, false);
 	b->phase = BROKER_DRAINING;
-	close_listeners(b);
+	frontend_close_listeners(b);
 }
 
 void frontend_collect(struct broker *b)
@@ -574,7 +574,7 @@ void frontend_fini(struct broker *b)
 	close_all(&b->conns);
 	close_all(&b->lingering);
 	frontend_collect(b);
-	close_listeners(b);
+	frontend_close_listeners(b);
 	ev_timer_stop(b->loop, &b->accept_timer);
 	ev_timer_stop(b->loop, &b->linger_timer);
 	allow_fini(&b->allow);

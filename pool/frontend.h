@@ -39,6 +39,7 @@ struct conn {
 
 bool frontend_init(struct broker *b, int listen_count) __attribute__((warn_unused_result));
 void frontend_fini(struct broker *b);
+void frontend_close_listeners(struct broker *b);
 /* Takes what waits in the backlog and closes the listeners. */
 void frontend_drain(struct broker *b);
 

@@ -30,7 +30,9 @@ static void stop_now(struct broker *b)
 	if (b->phase == BROKER_STOPPING)
 		return;
 	b->phase = BROKER_STOPPING;
+	frontend_close_listeners(b);
 	crew_stop(b, false);
+	request_refuse_queued(b, REPLY_DRAINING);
 	broker_arm(b, &b->stop_timer, STOP_KILL_MS / 1e3);
 }
 

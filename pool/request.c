@@ -31,6 +31,19 @@ static const unsigned transitions[REQUEST_STATES] = {
 	[REQUEST_DEAD] = 0,
 };
 
+static void enter_queue(struct request *r)
+{
+	struct broker *b = r->broker;
+
+	if (r->queued_us > 0)
+		queue_push_back_to_front(&b->queue, &r->place);
+	else
+		queue_push(&b->queue, &r->place, broker_now_us());
+	r->queued_us = r->place.since_us;
+	if (b->queue.timeout_us > 0 && !ev_is_active(&b->queue_timer))
+		broker_arm(b, &b->queue_timer, (double)b->queue.timeout_us / 1e6);
+}
+
 static void request_move(struct request *r, enum request_state to)
 {
 	struct broker *b = r->broker;
@@ -44,12 +57,10 @@ static void request_move(struct request *r, enum request_state to)
 	else
 		list_remove(&r->place.node);
 	r->state = to;
-	if (to != REQUEST_QUEUED)
-		list_add_tail(&b->requests[to], &r->place.node);
-	else if (r->queued_us > 0)
-		queue_push_back_to_front(&b->queue, &r->place);
+	if (to == REQUEST_QUEUED)
+		enter_queue(r);
 	else
-		queue_push(&b->queue, &r->place, broker_now_us());
+		list_add_tail(&b->requests[to], &r->place.node);
 }
 
 /* ---- birth ---- */
@@ -363,9 +374,6 @@ static void request_enqueue(struct request *r)
 	}
 	r->queue_length = b->queue.length;
 	request_move(r, REQUEST_QUEUED);
-	r->queued_us = r->place.since_us;
-	if (b->queue.timeout_us > 0 && !ev_is_active(&b->queue_timer))
-		broker_arm(b, &b->queue_timer, (double)b->queue.timeout_us / 1e6);
 }
 
 /* Front ends may leave STDIN out of a request without a body. */
@@ -442,6 +450,14 @@ void request_on_queue_timer(struct broker *b)
 	int64_t deadline_us = queue_deadline_us(&b->queue);
 	if (deadline_us >= 0)
 		broker_arm(b, &b->queue_timer, (double)(deadline_us - broker_now_us()) / 1e6 + 1e-3);
+}
+
+void request_refuse_queued(struct broker *b, enum reply reply)
+{
+	struct queue_entry *e;
+
+	while ((e = queue_peek(&b->queue)) != NULL)
+		request_reply(container_of(e, struct request, place), reply);
 }
 
 int64_t request_body_bytes(const struct request *r)

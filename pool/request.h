@@ -109,6 +109,8 @@ bool request_output_full(const struct request *r);
 
 /* The queue's time limit. */
 void request_on_queue_timer(struct broker *b);
+/* Answers all that wait. */
+void request_refuse_queued(struct broker *b, enum reply reply);
 /* Recycles what died in this turn. */
 void request_collect(struct broker *b);
 void request_free_all(struct broker *b);
