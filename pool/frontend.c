@@ -362,7 +362,7 @@ bool conn_peer_gone(const struct conn *c)
  * on TCP the two look alike, and front ends that close mean "cancelled". */
 static bool half_closed(const struct conn *c)
 {
-	struct sockaddr_storage address;
+	struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
 	socklen_t len = sizeof address;
 
 	return getsockname(c->fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX &&

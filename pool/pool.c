@@ -261,8 +261,10 @@ int pool_main(const struct pool_settings *settings, int listen_count)
 {
 	struct broker *b = calloc(1, sizeof *b);
 
-	if (!b || !broker_init(b, settings, listen_count))
+	if (!b || !broker_init(b, settings, listen_count)) {
+		free(b);
 		return EXIT_INTERNAL;
+	}
 	tell_master(LINK_READY);
 	ev_run(b->loop, 0);
 	const struct counters *c = &b->counters;

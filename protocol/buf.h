@@ -25,7 +25,7 @@ static inline size_t buf_len(const struct buf *b)
 
 static inline uint8_t *buf_head(const struct buf *b)
 {
-	return b->data + b->start;
+	return b->data ? b->data + b->start : NULL; /* NULL + 0 is undefined */
 }
 
 /* Makes room for n more bytes behind the end (moving or growing). */
