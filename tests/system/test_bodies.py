@@ -90,9 +90,10 @@ def test_bodies_on_one_connection_do_not_mix(h2fpm):
 
 
 def slow_reader(server, uri):
-    """A client that has sent its request and does not read."""
+    """A client whose answer has begun, and that does not read it."""
     conn = server.connect(receive_buffer=4096, timeout=60)
     conn.send(fcgi.request(server.params(uri)))
+    assert conn.sock.recv(1, socket.MSG_PEEK)
     return conn
 
 

@@ -22,6 +22,11 @@ def test_idle_stop_is_clean_and_quick(h2fpm, how):
     assert kept.closed_by_peer()
 
 
+def given_up(response):
+    """No answer of the script's: a refusal that says so, or just the close."""
+    return not response.ended or response.status in (502, 503)
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_stop_does_not_wait_for_what_runs(h2fpm, how):
     server = h2fpm(pool={"pm.max_children": 1})
@@ -30,8 +35,8 @@ def test_stop_does_not_wait_for_what_runs(h2fpm, how):
     began = time.monotonic()
     server.stop(how)
     assert time.monotonic() - began < 8
-    assert not held.conn.read_until_closed().complete
-    assert waiting.read_until_closed().status in (200, 503)  # 200: nothing was read
+    assert given_up(held.conn.read_until_closed())
+    assert given_up(waiting.read_until_closed())
 
 
 def test_stop_right_after_the_start(h2fpm):
@@ -91,7 +96,7 @@ def test_process_control_timeout_bounds_a_graceful_stop(h2fpm):
     began = time.monotonic()
     server.stop(signal.SIGQUIT)
     assert 0.5 < time.monotonic() - began < 10
-    assert not held.conn.read_until_closed().ended
+    assert given_up(held.conn.read_until_closed())
 
 
 def test_usr1_reopens_both_logs(h2fpm):
