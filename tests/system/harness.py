@@ -21,6 +21,8 @@ ROOT = HERE.parent.parent
 BINARY = os.path.abspath(os.environ.get("H2FPM", str(ROOT / "build" / "h2fpm")))
 IS_ROOT = os.geteuid() == 0
 POOL_USER = "www-data"
+# a sanitizer's own memory would drown what is measured
+SANITIZED = os.path.exists(BINARY) and b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 
 
 def wait_until(condition, timeout=15, what=None):
@@ -97,8 +99,9 @@ def cpu_seconds(pid):
     return proc_stat(pid)[2]
 
 
-def peak_memory_kib(pid):
-    return int(proc_status(pid)["VmHWM"].split()[0])
+def check_peak_memory(pid, limit_kib):
+    peak = int(proc_status(pid)["VmHWM"].split()[0])
+    assert SANITIZED or peak < limit_kib, "%d KiB of memory" % peak
 
 
 # ---- temporary directories ----
@@ -239,7 +242,12 @@ class H2fpm(Server):
         self.seen = set()
         self.write_conf()
         if start:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self.kill()
+                self.site.remove()
+                raise
 
     @staticmethod
     def _parse(listen):

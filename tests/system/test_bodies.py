@@ -9,7 +9,7 @@ import socket
 import pytest
 
 import fcgi
-from harness import Held, pattern, peak_memory_kib, wait_until
+from harness import Held, check_peak_memory, pattern, wait_until
 
 MB = 1 << 20
 MEMORY_KIB = 32 * 1024
@@ -21,7 +21,7 @@ def blob(size, seed):
 
 
 def check_frugal(server):
-    assert peak_memory_kib(server.pool_pid) < MEMORY_KIB
+    check_peak_memory(server.pool_pid, MEMORY_KIB)
     assert list(server.site.spool.iterdir()) == []
 
 
