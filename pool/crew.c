@@ -101,6 +101,10 @@ void crew_dispatch(struct broker *b)
 	b->refuse_waiting = false;
 	while ((idle = list_first(&b->workers[WORKER_IDLE])) != NULL && (r = next_request(b)) != NULL) {
 		struct worker *w = container_of(idle, struct worker, node);
+		if (r->attempts > 0 && !worker_is_proven(w, r->lost_us)) {
+			worker_prove(w);
+			break;
+		}
 		if (!worker_dispatch(w, r))
 			log_debug("child %d could not take a request", (int)w->pid);
 	}

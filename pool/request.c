@@ -604,6 +604,7 @@ void request_on_worker_lost(struct request *r)
 	}
 	if (r->attempts < 2 && meta_is_safe_method(&r->meta)) {
 		r->broker->counters.retried++;
+		r->lost_us = broker_now_us();
 		request_move(r, REQUEST_QUEUED);
 		return;
 	}

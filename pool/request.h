@@ -65,6 +65,7 @@ struct request {
 	pid_t worker_pid;   /* who answered, for the access log */
 	int64_t queue_length; /* how many were waiting before it */
 	int64_t begun_us, queued_us, dispatched_us;
+	int64_t lost_us; /* when its worker was lost; valid with attempts > 0 */
 	time_t begun;
 };
 

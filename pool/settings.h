@@ -57,6 +57,7 @@ struct pool_settings {
 
 	/* ours */
 	char *worker_command;
+	int64_t worker_start_timeout_ms;
 	int64_t queue_max;
 	int64_t queue_timeout_ms;
 	int64_t request_buffer_bytes;

@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,8 +20,7 @@
 enum {
 	BODY_CHUNK_BYTES = 32768,
 	SEND_KEEP_BYTES = 65536,
-	PROBE_FIRST_MS = 100, /* how often an unanswered probe is looked at */
-	PROBE_MAX_MS = 1000,
+	PROBE_PADDING = 7, /* to a multiple of eight */
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 };
@@ -120,62 +117,31 @@ static void probe_later(struct worker *w)
 	broker_arm(w->broker, &w->probe_timer, WORKER_REPROBE_MS / 1e3);
 }
 
-static void become_idle(struct worker *w);
-
-static bool probe_is_unread(const struct worker *w)
-{
-	int unread = 0;
-	return ioctl(w->fd, SIOCOUTQ, &unread) == 0 && unread > 0;
-}
-
-/* libfcgi reads FCGI_GET_VALUES, but waits for a further record before it
- * answers: a probe that was read and stayed unanswered for a while tells as
- * much, that the program takes connections. */
-static void watch_probe(struct worker *w)
-{
-	if (probe_is_unread(w)) {
-		w->probe_delay_ms = w->probe_delay_ms < PROBE_MAX_MS ? w->probe_delay_ms * 2 : PROBE_MAX_MS;
-	} else if (w->probe_was_read) {
-		disconnect(w);
-		become_idle(w);
-		return;
-	} else {
-		w->probe_was_read = true;
-		w->probe_delay_ms = PROBE_FIRST_MS;
-	}
-	broker_arm(w->broker, &w->probe_timer, w->probe_delay_ms / 1e3);
-}
-
 static void on_probe_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
 	struct worker *w = container_of(timer, struct worker, probe_timer);
 
 	(void)loop, (void)events;
-	if (w->state != WORKER_STARTING && w->state != WORKER_FREEING)
-		return;
-	if (w->fd >= 0)
-		watch_probe(w);
-	else
+	if (w->state == WORKER_STARTING || w->state == WORKER_FREEING)
 		probe(w);
 }
 
-/* Asks for FCGI_MPXS_CONNS. The answer comes when the worker accepts. */
+/* Asks for FCGI_MPXS_CONNS. The answer comes when the worker accepts. libfcgi
+ * answers only if there is padding. */
 static void probe(struct worker *w)
 {
 	static const char name[] = "FCGI_MPXS_CONNS";
-	struct record_header header = {
-		.type = FCGI_GET_VALUES, .content_len = (uint16_t)params_pair_len(sizeof name - 1, 0)};
+	static const uint8_t padding[PROBE_PADDING] = {0};
+	struct record_header header = {.type = FCGI_GET_VALUES,
+				       .content_len = (uint16_t)params_pair_len(sizeof name - 1, 0),
+				       .padding_len = PROBE_PADDING};
 	uint8_t encoded[RECORD_HEADER_LEN];
 
 	record_header_encode(encoded, &header);
 	if (!connect_anew(w) || !buf_append(&w->send, encoded, sizeof encoded) ||
-	    !params_append(&w->send, name, sizeof name - 1, "", 0) || send_some(w) == SENT_FAILED) {
+	    !params_append(&w->send, name, sizeof name - 1, "", 0) ||
+	    !buf_append(&w->send, padding, sizeof padding) || send_some(w) == SENT_FAILED)
 		probe_later(w);
-		return;
-	}
-	w->probe_was_read = false;
-	w->probe_delay_ms = PROBE_FIRST_MS;
-	broker_arm(w->broker, &w->probe_timer, w->probe_delay_ms / 1e3);
 }
 
 static void set_timer(struct worker *w, double seconds)
@@ -191,6 +157,7 @@ static void become_idle(struct worker *w)
 	ev_timer_stop(w->broker->loop, &w->probe_timer);
 	w->reprobes = 0;
 	w->last_request[0] = '\0';
+	w->proven_us = broker_now_us();
 	worker_move(w, WORKER_IDLE);
 	if (!w->ready_once)
 		log_debug("child %d is ready", (int)w->pid);
@@ -205,6 +172,17 @@ static void start_freeing(struct worker *w)
 		worker_move(w, WORKER_FREEING);
 	w->request = NULL;
 	probe(w);
+}
+
+bool worker_is_proven(const struct worker *w, int64_t since_us)
+{
+	return w->proven_us > since_us;
+}
+
+void worker_prove(struct worker *w)
+{
+	assert(w->state == WORKER_IDLE);
+	start_freeing(w);
 }
 
 /* ---- ends ---- */
@@ -263,12 +241,13 @@ void worker_stop(struct worker *w, const char *reason)
 	set_timer(w, WORKER_KILL_GRACE_S);
 }
 
-/* An end that is nobody's wish, of a worker that has not served anything. */
-static void count_start_failure(struct worker *w)
+/* An end that is nobody's wish, of a worker that has not served anything. One
+ * that was ready and then killed from outside is simply replaced. */
+static void count_start_failure(struct worker *w, bool killed)
 {
 	bool young = broker_now_us() - w->started_us < YOUNG_US;
 
-	if (!w->told_to_end && w->requests == 0 && (!w->ready_once || young))
+	if (!w->told_to_end && w->requests == 0 && (!w->ready_once || (young && !killed)))
 		crew_on_start_failure(w->broker);
 }
 
@@ -278,7 +257,7 @@ static void break_off(struct worker *w, const char *reason)
 	struct request *r = w->request;
 
 	log_warning("child %d is ended: %s", (int)w->pid, reason);
-	count_start_failure(w);
+	count_start_failure(w, false);
 	worker_stop(w, reason);
 	if (r)
 		request_on_worker_lost(r);
@@ -595,9 +574,8 @@ static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 	(void)loop, (void)events;
 	switch (w->state) {
 	case WORKER_STARTING:
-		log_error("child %d has not answered FCGI_GET_VALUES within %d s of its start", (int)w->pid,
-			  WORKER_START_TIMEOUT_S);
-		count_start_failure(w);
+		log_error("child %d has not answered FCGI_GET_VALUES within worker.start_timeout", (int)w->pid);
+		count_start_failure(w, false);
 		worker_stop(w, "not started in time");
 		break;
 	case WORKER_STOPPING:
@@ -637,7 +615,7 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 	list_init(&w->node);
 	list_add_tail(&b->workers[WORKER_STARTING], &w->node);
 	b->worker_count++;
-	set_timer(w, WORKER_START_TIMEOUT_S);
+	set_timer(w, (double)b->settings->worker_start_timeout_ms / 1e3);
 	probe(w);
 	return w;
 }
@@ -697,7 +675,7 @@ void worker_on_exit(struct worker *w, int status)
 	close(w->err_fd);
 	close(w->socket_fd);
 	b->counters.crashes += by_itself;
-	count_start_failure(w);
+	count_start_failure(w, WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM));
 	worker_move(w, WORKER_DEAD);
 }
 

@@ -28,7 +28,6 @@ struct request;
 enum worker_state { WORKER_STARTING, WORKER_IDLE, WORKER_BUSY, WORKER_FREEING, WORKER_STOPPING, WORKER_DEAD, WORKER_STATES };
 
 enum {
-	WORKER_START_TIMEOUT_S = 30, /* to answer the first probe */
 	WORKER_KILL_GRACE_S = 1,     /* between SIGTERM and SIGKILL */
 	WORKER_REPROBE_MS = 100,
 	WORKER_WORDS_MAX = 512,
@@ -55,14 +54,13 @@ struct worker {
 	bool sent_any;       /* of the request being sent */
 	uint32_t connection; /* counts the private connections */
 	uint32_t reprobes;
-	int probe_delay_ms;
-	bool probe_was_read;
 	struct request *request; /* BUSY only */
 	bool ready_once;         /* it answered a probe in its life */
 	bool exited;             /* reaped; only its last bytes are still read */
 	bool told_to_end;        /* its death is ours */
 	uint64_t requests;
 	int64_t started_us;
+	int64_t proven_us; /* when it last answered a probe */
 	char last_request[768];            /* what it ran when it was lost */
 	char words[WORKER_WORDS_MAX];      /* the last line on stderr */
 	char line[WORKER_WORDS_MAX];       /* the one being read */
@@ -75,6 +73,11 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 /* Hands it the request. False: it could not take it (nothing was sent that it
  * could have run) and is no longer IDLE. */
 bool worker_dispatch(struct worker *w, struct request *r) __attribute__((warn_unused_result));
+/* Whether an idle worker is known to have lived after a moment; if not, it can
+ * be asked (it is IDLE again once it answers). A write to one that was just
+ * killed succeeds, so a request that has lost a worker goes to a proven one. */
+bool worker_is_proven(const struct worker *w, int64_t since_us);
+void worker_prove(struct worker *w);
 /* The client of its request has gone: ends the script at its next output. */
 void worker_abort(struct worker *w);
 /* The client took bytes: reading goes on where it was paused. */

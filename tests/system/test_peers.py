@@ -149,7 +149,7 @@ def test_worker_that_never_answers_the_start_probe(peer):
 
 
 def test_worker_that_never_answers_the_start_probe_once_is_replaced(peer):
-    server = peer("raw", "mute-once", queue__timeout="60s")
+    server = peer("raw", "mute-once", queue__timeout="60s", worker__start_timeout="500ms")
     first = wait_until(lambda: server.workers())
     assert server.get("/hello.php", timeout=60).body == b"good"
     assert not alive(first[0])

@@ -86,11 +86,12 @@ static void test_defaults(void **state)
 	assert_true(pool->decorate_workers_output);
 	assert_true(pool->clear_env);
 	assert_null(pool->access_log);
-	assert_string_equal(pool->access_format, "%R - %u %t \"%m %r%Q%q\" %s");
+	assert_string_equal(pool->access_format, "%R - %u %t \"%m %r\" %s");
 	assert_null(pool->ping_path);
 	assert_string_equal(pool->ping_response, "pong");
 	assert_string_equal(pool->limit_extensions, ".php .phar");
 	assert_string_equal(pool->worker_command, "php-cgi");
+	assert_int_equal(pool->worker_start_timeout_ms, 30000);
 	assert_int_equal(pool->queue_max, 16384);
 	assert_int_equal(pool->queue_timeout_ms, 30000);
 	assert_int_equal(pool->request_buffer_bytes, 65536);
