@@ -82,7 +82,7 @@ static bool connect_anew(struct worker *w)
 	return true;
 }
 
-enum sent { SENT_ALL, SENT_PART, SENT_FAILED };
+enum sent { SENT_ALL, SENT_PART, SENT_FAILED, SENT_NO_BODY };
 
 static enum sent send_some(struct worker *w)
 {
@@ -237,17 +237,21 @@ void worker_stop(struct worker *w, const char *reason)
 	disconnect(w);
 	ev_timer_stop(w->broker->loop, &w->probe_timer);
 	worker_move(w, WORKER_STOPPING);
+	if (w->exited)
+		return; /* its number may be another's by now */
 	kill(w->pid, SIGTERM);
 	set_timer(w, WORKER_KILL_GRACE_S);
 }
 
 /* An end that is nobody's wish, of a worker that has not served anything. One
- * that was ready and then killed from outside is simply replaced. */
+ * that was ready and then killed from outside is simply replaced, and so is one
+ * that died of a request: a script that crashes must not hold up the others. */
 static void count_start_failure(struct worker *w, bool killed)
 {
 	bool young = broker_now_us() - w->started_us < YOUNG_US;
 
-	if (!w->told_to_end && w->requests == 0 && (!w->ready_once || (young && !killed)))
+	if (!w->told_to_end && w->requests == 0 && !w->last_request[0] &&
+	    (!w->ready_once || (young && !killed)))
 		crew_on_start_failure(w->broker);
 }
 
@@ -288,6 +292,7 @@ static bool fill_body(struct worker *w)
 	return true;
 }
 
+/* SENT_NO_BODY: the rest of the body cannot be read back. */
 static enum sent send_request(struct worker *w)
 {
 	int64_t total = request_body_bytes(w->request);
@@ -295,7 +300,7 @@ static enum sent send_request(struct worker *w)
 
 	while ((sent = send_some(w)) == SENT_ALL && w->body_sent < total) {
 		if (!fill_body(w))
-			return SENT_FAILED;
+			return SENT_NO_BODY;
 	}
 	return sent;
 }
@@ -312,18 +317,26 @@ static bool load_request(struct worker *w)
 	return fill_body(w);
 }
 
-/* False: not a byte was taken, so that nothing can have been run. If it broke
- * later, the read side will tell what became of the request. */
-static bool begin_sending(struct worker *w)
+/* SENT_FAILED: not a byte was taken, so that nothing can have been run. If it
+ * broke later, the read side will tell what became of the request. */
+static enum sent begin_sending(struct worker *w)
 {
-	bool fresh = w->fd < 0;
+	enum sent sent = w->fd >= 0 ? send_request(w) : SENT_FAILED;
 
-	if (!fresh && (send_request(w) != SENT_FAILED || w->sent_any))
-		return true;
 	/* A program may have closed its idle connection in the meantime. */
-	if (!connect_anew(w) || !load_request(w))
-		return false;
-	return send_request(w) != SENT_FAILED || w->sent_any;
+	if (sent == SENT_FAILED && !w->sent_any)
+		sent = connect_anew(w) && load_request(w) ? send_request(w) : SENT_FAILED;
+	return sent == SENT_FAILED && w->sent_any ? SENT_PART : sent;
+}
+
+/* The worker would wait for the rest for ever. */
+static void give_up_body(struct worker *w)
+{
+	struct request *r = w->request;
+
+	log_error("a request body cannot be read back: %s", strerror(errno));
+	worker_abort(w);
+	request_fail(r, REPLY_NO_SPACE);
 }
 
 bool worker_dispatch(struct worker *w, struct request *r)
@@ -338,7 +351,8 @@ bool worker_dispatch(struct worker *w, struct request *r)
 		request_fail(r, REPLY_NO_SPACE);
 		return true;
 	}
-	if (!begin_sending(w)) {
+	enum sent sent = begin_sending(w);
+	if (sent == SENT_FAILED) {
 		w->request = NULL;
 		request_on_undelivered(r);
 		start_freeing(w);
@@ -347,6 +361,8 @@ bool worker_dispatch(struct worker *w, struct request *r)
 	double timeout_s = (double)w->broker->settings->request_terminate_timeout_ms / 1e3;
 	if (timeout_s > 0)
 		set_timer(w, timeout_s);
+	if (sent == SENT_NO_BODY)
+		give_up_body(w);
 	return true;
 }
 
@@ -417,7 +433,8 @@ static void on_piece(struct worker *w, const struct record_piece *piece)
 
 	switch (w->state) {
 	case WORKER_BUSY:
-		on_busy_piece(w, piece);
+		if (w->request) /* else it has sent on behind its answer, and died */
+			on_busy_piece(w, piece);
 		break;
 	case WORKER_STARTING:
 	case WORKER_FREEING:
@@ -493,6 +510,8 @@ static void on_worker_writable(struct ev_loop *loop, struct ev_io *io, int event
 	/* Its answer may be there already: the read side tells what became of it. */
 	if (sent == SENT_FAILED)
 		buf_reset(&w->send, SEND_KEEP_BYTES);
+	else if (sent == SENT_NO_BODY)
+		give_up_body(w);
 }
 
 void worker_resume(struct worker *w)

@@ -18,6 +18,7 @@
  *     padded        a good answer in records with padding
  *     early         answers and ends before it has read the request
  *     chatty        a good answer, then records nobody asked for
+ *     lastwords     stops itself; when it goes on the same, and exits at once
  *     mute          answers no probe and no request
  *     deaf          answers the probe, never a request
  * A mode with "-once" behind it misbehaves only while the file argv[2] does not
@@ -167,6 +168,8 @@ static bool answer(int fd, uint16_t id, const char *mode)
 		return answer_in_pieces(fd, id);
 	if (strcmp(mode, "lingering") == 0)
 		return linger(fd, id);
+	if (strcmp(mode, "lastwords") == 0)
+		raise(SIGSTOP);
 
 	len = put_answer(out, id, good_text, strcmp(mode, "padded") == 0 ? 255 : 0);
 	if (strcmp(mode, "half") == 0)
@@ -185,9 +188,13 @@ static bool answer(int fd, uint16_t id, const char *mode)
 		len = put_record(out, FCGI_END_REQUEST, id, overloaded, sizeof(overloaded), 0);
 	else if (strcmp(mode, "otherid") == 0)
 		len = put_answer(out, (uint16_t)(id + 1), good_text, 0);
-	else if (strcmp(mode, "chatty") == 0)
+	else if (strcmp(mode, "chatty") == 0 || strcmp(mode, "lastwords") == 0)
 		len += put_answer(out + len, id, "unasked", 0);
-	return write_all(fd, out, len);
+	if (!write_all(fd, out, len))
+		return false;
+	if (strcmp(mode, "lastwords") == 0)
+		exit(3);
+	return true;
 }
 
 /* The mode for this time: "good" when it is to misbehave once and did. */

@@ -4,6 +4,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import socket
 
 import pytest
@@ -215,6 +216,29 @@ def test_full_spool_is_5xx_and_the_next_request_works(h2fpm):
     assert server.post("/hash.php", b"x" * 100000).text.startswith("100000 ")
     assert server.pool_pid == pid, "the pool process died"
     check_frugal(server)
+
+
+def test_spool_file_that_cannot_be_read_back_is_5xx_and_no_hang(h2fpm):
+    """A file that is cut short stands in for a disk's error."""
+    server = h2fpm(pool={"pm.max_children": 1})
+    (worker,) = server.wait_workers(1)
+    os.kill(worker, signal.SIGSTOP)
+    body = b"x" * 3 * MB
+    with server.connect() as conn:
+        conn.send(fcgi.request(server.params("/hash.php", "POST", CONTENT_LENGTH=str(len(body))), body))
+        for fd in wait_until(lambda: spool_files(server, len(body)), what="a spooled body"):
+            os.truncate(fd, 1000)
+        os.kill(worker, signal.SIGCONT)
+        response = conn.read_response()
+        assert response.complete and 500 <= response.status < 600, response
+        assert conn.request(server.params()).status == 200
+
+
+def spool_files(server, size):
+    """Of that size already, as paths that open them."""
+    base = "/proc/%d/fd/" % server.pool_pid
+    paths = [base + fd for fd in os.listdir(base) if str(server.site.spool) in os.readlink(base + fd)]
+    return [path for path in paths if os.stat(path).st_size == size]
 
 
 def test_client_that_never_reads_and_floods_requests_is_bounded(h2fpm):

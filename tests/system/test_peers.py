@@ -1,10 +1,13 @@
 """Workers that are not php-cgi: a well-behaved one made with libfcgi, and raw
 ones that break the protocol in every way. Whatever a worker does, the client
 gets a whole answer or sees that it is none, and the next request is served."""
+import os
+import signal
+
 import pytest
 
 import fcgi
-from harness import Site, alive, wait_until
+from harness import Site, alive, proc_stat, wait_until
 
 
 @pytest.fixture
@@ -139,6 +142,23 @@ def test_answer_not_asked_for_does_not_reach_the_next_client(peer):
     for _ in range(10):
         response = server.get("/hello.php")
         assert b"unasked" not in response.stdout, response
+
+
+def test_worker_that_says_too_much_and_dies_costs_only_itself(peer):
+    """Its death is known before its bytes are read: both come while the pool
+    process is stopped."""
+    server = peer("raw", "lastwords-once")
+    pool = server.pool_pid
+    (worker,) = server.wait_workers(1)
+    with server.start_get("/hello.php") as conn:
+        wait_until(lambda: proc_stat(worker)[0] == "T", what="the worker has stopped itself")
+        os.kill(pool, signal.SIGSTOP)
+        os.kill(worker, signal.SIGCONT)
+        wait_until(lambda: not alive(worker), what="the worker's end")
+        os.kill(pool, signal.SIGCONT)
+        assert conn.read_response().body == b"good"
+    assert server.get("/hello.php").body == b"good"
+    assert server.pool_pid == pool, "it took the pool process with it"
 
 
 def test_worker_that_never_answers_the_start_probe(peer):

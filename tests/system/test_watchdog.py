@@ -121,6 +121,17 @@ def test_get_that_kills_two_workers_is_502(h2fpm):
     assert server.get().status == 200
 
 
+def test_crashing_script_does_not_hold_up_the_others(h2fpm):
+    """Workers that die of a request, young and with nothing served before, are
+    replaced at once: they did start."""
+    server = h2fpm(pool={"pm.max_children": 2})
+    for _ in range(8):
+        assert server.post("/crash.php?signal=11&dir=%s" % server.site.data, b"x").status == 502
+    assert server.get().status == 200
+    server.wait_workers(2)
+    assert not server.log_lines("at their start"), server.log()
+
+
 def test_get_that_kills_one_worker_is_200(h2fpm):
     server = h2fpm(pool={"pm.max_children": 2})
     response = server.get("/crash.php?once=1&dir=%s" % server.site.data)
