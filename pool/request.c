@@ -96,7 +96,7 @@ struct request *request_new(struct broker *b, struct conn *conn, uint16_t id)
 	r->stream.id = id;
 	r->path_info = (struct slice){0};
 	r->attempts = r->undelivered = 0;
-	r->params_done = r->answering = r->ended = false;
+	r->params_done = r->answering = r->ended = r->hides_translated = false;
 	r->status = 0;
 	r->worker_pid = 0;
 	r->queue_length = 0;
@@ -337,6 +337,7 @@ static bool admit_script(struct request *r)
 	switch (script_judge(&r->broker->judge, &r->meta, r->begun_us, &path_info)) {
 	case SCRIPT_ALLOWED:
 		repair_path_info(r, path_info);
+		r->hides_translated = script_hides_translated(&r->broker->judge, &r->meta);
 		return true;
 	case SCRIPT_DENIED:
 		log_denied(r);
@@ -473,6 +474,12 @@ static bool frame_number(struct params_writer *w, const char *name, int64_t n)
 	return params_writer_add(w, name, strlen(name), text, (size_t)len);
 }
 
+static bool is_passed_on(const struct request *r, const struct param *p)
+{
+	return !meta_is_reserved(p) && !(r->hides_translated && p->name_len == 15 &&
+					 memcmp(p->name, "PATH_TRANSLATED", 15) == 0);
+}
+
 static bool frame_own_params(struct params_writer *w, const struct request *r)
 {
 	if (r->path_info.at && !params_writer_add(w, "PATH_INFO", 9, r->path_info.at, r->path_info.len))
@@ -496,7 +503,7 @@ bool request_frame(struct request *r, struct buf *out)
 	params_writer_init(&w, out, WORKER_REQUEST_ID);
 	params_iter_init(&it, buf_head(&r->params), buf_len(&r->params));
 	while (params_next(&it, &p) == PARAMS_PAIR) {
-		if (meta_is_reserved(&p))
+		if (!is_passed_on(r, &p))
 			continue;
 		if (!params_writer_add(&w, p.name, p.name_len, p.value, p.value_len))
 			return false;

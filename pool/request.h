@@ -59,6 +59,7 @@ struct request {
 	uint8_t attempts;    /* times that a worker was given it */
 	uint8_t undelivered; /* times that one could not take it */
 	bool params_done;   /* meta is valid */
+	bool hides_translated; /* PATH_TRANSLATED is not passed on */
 	bool answering;     /* bytes of the answer have come from a worker */
 	bool ended;         /* END_REQUEST is in out */
 	int16_t status;     /* of the answer; 0: not yet known */

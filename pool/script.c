@@ -51,12 +51,12 @@ void script_judge_fini(struct script_judge *judge)
 /* As php-fpm compares: the name's end, and something must stand before it. */
 static bool extension_allowed(const struct script_judge *judge, const char *path, size_t len)
 {
-	for (char **ext = judge->extensions; *ext; ext++) {
+	for (char **ext = judge->extensions; ext && *ext; ext++) {
 		size_t ext_len = strlen(*ext);
 		if (len > ext_len && memcmp(path + len - ext_len, *ext, ext_len) == 0)
 			return true;
 	}
-	return false;
+	return !judge->extensions;
 }
 
 static struct script_cache_slot *cache_slot(struct script_judge *judge, struct slice path)
@@ -124,6 +124,16 @@ static size_t walk_up(const struct script_judge *judge, char *path)
 	return 0;
 }
 
+/* With cgi.fix_pathinfo = 0, which only php.ini may know, PHP would run
+ * PATH_TRANSLATED although there is a SCRIPT_FILENAME. */
+bool script_hides_translated(const struct script_judge *judge, const struct meta *meta)
+{
+	struct slice translated = meta->of[META_PATH_TRANSLATED];
+
+	return translated.at && script_name(meta).at != translated.at &&
+	       !extension_allowed(judge, translated.at, translated.len);
+}
+
 enum script_verdict script_judge(struct script_judge *judge, const struct meta *meta, int64_t now_us,
 				 struct slice *path_info)
 {
@@ -132,10 +142,10 @@ enum script_verdict script_judge(struct script_judge *judge, const struct meta *
 	struct slice name = script_name(meta);
 
 	*path_info = (struct slice){0};
-	if (!judge->extensions)
+	if (!judge->extensions && !meta->of[META_PATH_INFO].at)
 		return SCRIPT_ALLOWED;
 	if (!name.at || name.len == 0)
-		return SCRIPT_MISSING;
+		return judge->extensions ? SCRIPT_MISSING : SCRIPT_ALLOWED;
 	if (name.len >= sizeof path)
 		return SCRIPT_TOO_LONG;
 	struct script_cache_slot *slot = cache_slot(judge, name);
@@ -151,7 +161,7 @@ enum script_verdict script_judge(struct script_judge *judge, const struct meta *
 	}
 	size_t len = walk_up(judge, path);
 	if (len == 0)
-		return extension_allowed(judge, name.at, name.len) ? SCRIPT_ALLOWED : SCRIPT_MISSING;
+		return judge->extensions ? SCRIPT_MISSING : SCRIPT_ALLOWED;
 	*path_info = (struct slice){name.at + len, name.len - len};
 	return extension_allowed(judge, path, len) ? SCRIPT_ALLOWED : SCRIPT_DENIED;
 }

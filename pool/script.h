@@ -1,7 +1,9 @@
 /* security.limit_extensions, judged on the file that PHP would really run.
  * php-cgi (cgi.fix_pathinfo = 1) takes SCRIPT_FILENAME, or PATH_TRANSLATED
  * after an Apache redirect, and where that is no existing file walks up its
- * components to the first regular file: /up/evil.jpg/x.php runs evil.jpg.
+ * components to the first regular file: /up/evil.jpg/x.php runs evil.jpg. Where
+ * nothing is found nothing is let through: by the time that a worker looks,
+ * somebody may have put a file there.
  * Looks at the file system with stat(); allowed scripts are remembered for a
  * second, so that a busy script is not looked up for each request. */
 #ifndef H2FPM_POOL_SCRIPT_H
@@ -29,7 +31,7 @@ struct script_cache_slot {
 };
 
 struct script_judge {
-	char **extensions; /* NULL-terminated; none: every script is allowed unseen */
+	char **extensions; /* NULL-terminated; none: every script is allowed */
 	int dir;           /* what relative names are relative to: the workers' directory */
 	struct script_cache_slot cache[SCRIPT_CACHE_SLOTS];
 };
@@ -44,5 +46,8 @@ void script_judge_fini(struct script_judge *judge);
  * it by walking up (pointing into meta's block), else an absent slice. */
 enum script_verdict script_judge(struct script_judge *judge, const struct meta *meta, int64_t now_us,
 				 struct slice *path_info);
+/* True when PATH_TRANSLATED must not reach a worker: it is not what was judged,
+ * and it may not be run. */
+bool script_hides_translated(const struct script_judge *judge, const struct meta *meta);
 
 #endif

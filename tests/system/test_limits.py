@@ -211,6 +211,35 @@ def test_no_trick_runs_a_denied_script(h2fpm, tricks):
     assert server.workers() == pids, "it cost a worker"
 
 
+def test_path_translated_is_not_run_without_fix_pathinfo(h2fpm):
+    server = h2fpm(pool={"php_admin_value[cgi.fix_pathinfo]": "0"})
+    evil = str(server.site.www / "up" / "evil.jpg")
+    response = server.get("/hello.php", PATH_INFO="/up/evil.jpg", PATH_TRANSLATED=evil)
+    assert response.body == b"Hello, world\n", response
+
+
+def test_file_that_appears_while_the_request_waits_is_not_run(h2fpm):
+    """The judgement must hold when the worker looks, be it much later."""
+    server = h2fpm()
+    (server.site.www / "up" / "late.jpg").unlink(missing_ok=True)
+    with server.connect() as conn:
+        params = server.params("/up/late.jpg/x.php", "POST", CONTENT_LENGTH="1")
+        conn.send(fcgi.begin(1) + fcgi.stream(fcgi.PARAMS, 1, fcgi.pairs(params)))
+        conn.quiet(0.2)
+        server.site.script("up/late.jpg", "<?php echo 'evil ran';")
+        conn.send(fcgi.stream(fcgi.STDIN, 1, b"x"))
+        response = conn.read_response()
+    assert b"evil ran" not in response.stdout and response.status in (403, 404), response
+
+
+@pytest.mark.parametrize("extensions", ["", ".php"])
+def test_path_info_shorter_than_what_follows_the_script_is_repaired(h2fpm, extensions):
+    """php-cgi would read from before the string (CVE-2019-11043's kin)."""
+    server = h2fpm(pool={"security.limit_extensions": extensions})
+    response = server.get("/echo.php/some/path", PATH_INFO="")
+    assert json.loads(response.body)["server"]["PATH_INFO"] == "/some/path"
+
+
 def test_symbolic_link_is_judged_by_its_own_name(h2fpm):
     """As php-fpm: the name that is asked for counts."""
     server = h2fpm()

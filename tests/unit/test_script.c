@@ -163,19 +163,19 @@ static void test_walk_up(void **state)
 	check("up/ok.php/info/x.jpg", SCRIPT_ALLOWED, "/info/x.jpg");
 	check("a.php/evil.jpg", SCRIPT_ALLOWED, "/evil.jpg"); /* a.php runs */
 	check("link.txt/x.php", SCRIPT_DENIED, "/x.php");
-	check("dir.php/evil.jpg/x.php", SCRIPT_ALLOWED, NULL); /* nothing there: php-cgi's own 404 */
+	check("dir.php/evil.jpg/x.php", SCRIPT_MISSING, NULL);
 }
 
 static void test_missing(void **state)
 {
 	(void)state;
-	check("none.php", SCRIPT_ALLOWED, NULL); /* php-cgi's own 404 */
+	check("none.php", SCRIPT_MISSING, NULL); /* there may be one when a worker looks */
 	check("none.txt", SCRIPT_MISSING, NULL);
-	check("none.txt/none.php", SCRIPT_ALLOWED, NULL);
+	check("none.txt/none.php", SCRIPT_MISSING, NULL);
 	check("none.php/", SCRIPT_MISSING, NULL);
-	check("dangling.php", SCRIPT_ALLOWED, NULL);
+	check("dangling.php", SCRIPT_MISSING, NULL);
 	check("dangling.jpg", SCRIPT_MISSING, NULL);
-	check("loop.php", SCRIPT_ALLOWED, NULL);
+	check("loop.php", SCRIPT_MISSING, NULL);
 	assert_int_equal(judge_full(NULL, NULL, NULL), SCRIPT_MISSING);
 	assert_int_equal(judge_full("", NULL, NULL), SCRIPT_MISSING);
 	assert_int_equal(judge_full("/", NULL, NULL), SCRIPT_MISSING);
@@ -192,7 +192,7 @@ static void test_backslashes(void **state)
 	assert_true(here >= 0);
 	check("back\\evil.jpg", SCRIPT_DENIED, NULL);
 	check("back\\evil.jpg/x.php", SCRIPT_DENIED, "/x.php");
-	check("evil.jpg\\x.php", SCRIPT_ALLOWED, NULL); /* no such file: php-cgi looks for it alike */
+	check("evil.jpg\\x.php", SCRIPT_MISSING, NULL); /* php-cgi looks for it alike */
 	assert_int_equal(chdir(dir), 0);
 	assert_int_equal(judge_full("evil.jpg\\x.php", NULL, NULL), SCRIPT_DENIED);
 	assert_true(slice_is(path_info, "\\x.php"));
@@ -218,6 +218,29 @@ static void test_redirected(void **state)
 	assert_int_equal(judge_full(NULL, php, NULL), SCRIPT_ALLOWED);
 }
 
+static bool hidden(const char *file, const char *translated, const char *redirect)
+{
+	struct meta meta = {0};
+
+	meta.of[META_SCRIPT_FILENAME] = text(file);
+	meta.of[META_PATH_TRANSLATED] = text(translated);
+	meta.of[META_REDIRECT_URL] = text(redirect);
+	return script_hides_translated(&judge, &meta);
+}
+
+/* What is not judged is not shown, unless it could be run as well. */
+static void test_hidden_translated(void **state)
+{
+	(void)state;
+	assert_true(hidden("/w/a.php", "/w/evil.jpg", NULL));
+	assert_true(hidden("/w/a.php", "/w", NULL));
+	assert_true(hidden("", "/w/evil.jpg", NULL));
+	assert_false(hidden("/w/a.php", "/w/b.php", NULL));
+	assert_false(hidden("/w/a.php", NULL, NULL));
+	assert_false(hidden("/w/a.php", "/w/evil.jpg", "/r")); /* this is what was judged */
+	assert_false(hidden(NULL, "/w/evil.jpg", NULL));
+}
+
 static void test_length(void **state)
 {
 	char name[SCRIPT_PATH_MAX + 2];
@@ -225,7 +248,7 @@ static void test_length(void **state)
 	(void)state;
 	memset(name, '/', sizeof(name));
 	memcpy(name + SCRIPT_PATH_MAX - 5, ".php", 5); /* 4,095 bytes */
-	assert_int_equal(judge_full(name, NULL, NULL), SCRIPT_ALLOWED);
+	assert_int_equal(judge_full(name, NULL, NULL), SCRIPT_MISSING);
 	memset(name, '/', sizeof(name));
 	memcpy(name + SCRIPT_PATH_MAX - 4, ".php", 5);
 	assert_int_equal(judge_full(name, NULL, NULL), SCRIPT_TOO_LONG);
@@ -288,6 +311,14 @@ static void test_no_limit(void **state)
 		meta.of[META_SCRIPT_FILENAME] = text(in_dir("up/evil.jpg/x.php"));
 		assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_ALLOWED);
 		assert_null(path_info.at);
+		/* a PATH_INFO is to be repaired, whatever may be run */
+		meta.of[META_PATH_INFO] = text("");
+		assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+		assert_true(slice_is(path_info, "/x.php"));
+		meta.of[META_SCRIPT_FILENAME] = text(in_dir("none"));
+		assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+		assert_null(path_info.at);
+		assert_false(script_hides_translated(&any, &meta));
 		script_judge_fini(&any);
 	}
 }
@@ -364,6 +395,7 @@ int main(void)
 	        JUDGED(test_missing),
 	        JUDGED(test_backslashes),
 	        JUDGED(test_redirected),
+	        JUDGED(test_hidden_translated),
 	        JUDGED(test_length),
 	        JUDGED(test_unterminated),
 	        cmocka_unit_test(test_relative_to_chdir),
