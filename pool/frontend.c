@@ -30,9 +30,15 @@ enum {
 
 /* ---- descriptors ---- */
 
-static bool descriptors_left(const struct broker *b)
+bool frontend_has_descriptor(const struct broker *b)
 {
 	return b->conn_count + b->spool_count < b->descriptor_max;
+}
+
+/* An eighth is left for the bodies that come on the connections. */
+static bool may_accept(const struct broker *b)
+{
+	return b->conn_count + b->spool_count < b->descriptor_max - b->descriptor_max / 8;
 }
 
 static void set_accepting(struct broker *b, bool on)
@@ -50,7 +56,7 @@ static void set_accepting(struct broker *b, bool on)
 
 void frontend_resume(struct broker *b)
 {
-	if (descriptors_left(b) && !ev_is_active(&b->accept_timer))
+	if (may_accept(b) && !ev_is_active(&b->accept_timer))
 		set_accepting(b, true);
 }
 
@@ -453,11 +459,11 @@ static bool accept_one(struct broker *b, int listener)
 	struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
 	socklen_t len = sizeof peer;
 
-	if (!descriptors_left(b)) {
+	if (!may_accept(b)) {
 		set_accepting(b, false);
 		log_limited(&b->accept_gate, 60000, LOG_LEVEL_WARNING,
-			    "all %lld descriptors are in use: further connections wait in the backlog",
-			    (long long)b->descriptor_max);
+			    "%lld descriptors are in use: further connections wait in the backlog",
+			    (long long)(b->conn_count + b->spool_count));
 		return false;
 	}
 	int fd = accept4(listener, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);

@@ -51,6 +51,8 @@ void conn_close(struct conn *c, const char *reason);
 bool conn_peer_gone(const struct conn *c);
 /* Frees what closed in this turn. */
 void frontend_collect(struct broker *b);
+/* Whether a spool file may be opened without taking a worker's descriptor. */
+bool frontend_has_descriptor(const struct broker *b);
 /* A descriptor became free: accepting may go on. */
 void frontend_resume(struct broker *b);
 

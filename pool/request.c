@@ -406,6 +406,23 @@ void request_on_params_end(struct request *r)
 		request_enqueue(r);
 }
 
+/* False with errno set. */
+static bool store_body(struct request *r, const uint8_t *data, size_t len)
+{
+	const struct pool_settings *s = r->broker->settings;
+	bool in_memory = r->body.fd < 0;
+	bool stored;
+
+	if (in_memory && r->body.size_bytes + (int64_t)len > s->request_buffer_bytes &&
+	    !frontend_has_descriptor(r->broker)) {
+		errno = EMFILE;
+		return false;
+	}
+	stored = spool_append(&r->body, data, len, (size_t)s->request_buffer_bytes, s->request_spool_dir);
+	r->broker->spool_count += in_memory && r->body.fd >= 0;
+	return stored;
+}
+
 void request_on_stdin(struct request *r, const uint8_t *data, size_t len)
 {
 	struct broker *b = r->broker;
@@ -417,10 +434,7 @@ void request_on_stdin(struct request *r, const uint8_t *data, size_t len)
 		request_reply(r, REPLY_BODY_TOO_LARGE);
 		return;
 	}
-	bool had_file = r->body.fd >= 0;
-	bool stored = spool_append(&r->body, data, len, (size_t)s->request_buffer_bytes, s->request_spool_dir);
-	b->spool_count += !had_file && r->body.fd >= 0;
-	if (stored)
+	if (store_body(r, data, len))
 		return;
 	log_limited(&b->spool_gate, 1000, LOG_LEVEL_ERROR, "cannot store a request body in request.spool_dir %s: %s",
 		    s->request_spool_dir, strerror(errno));
@@ -649,6 +663,7 @@ void request_collect(struct broker *b)
 
 	list_each(node, tmp, &b->requests[REQUEST_DEAD])
 		request_recycle(b, container_of(node, struct request, place.node));
+	frontend_resume(b); /* spool files may have been closed */
 }
 
 void request_free_all(struct broker *b)

@@ -1,8 +1,10 @@
 """Many streams, many connections, few descriptors. Scaled down: the figures
 at full size are the benches'."""
+import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -158,3 +160,48 @@ def test_first_come_first_served_within_one_client(h2fpm):
     for conn in conns:
         conn.read_response()
     assert (server.site.data / "marks").read_text().split() == [str(i) for i in range(20)]
+
+
+def upload_all_but_the_end(server):
+    """A spooled body that lacks its last byte."""
+    conn = server.connect()
+    params = server.params("/hash.php", "POST", CONTENT_LENGTH="60000")
+    conn.send(fcgi.begin(1) + fcgi.stream(fcgi.PARAMS, 1, fcgi.pairs(params)))
+    conn.send(fcgi.stream(fcgi.STDIN, 1, b"x" * 59999, end=False))
+    return conn
+
+
+def test_descriptors_of_spool_files_are_given_back(h2fpm):
+    """Connections wait while uploads hold the descriptors, no longer."""
+    server = h2fpm(preexec=limit_files(64), pool={"request.buffer_size": "16K"})
+    uploads = []
+
+    def full():
+        uploads.append(upload_all_but_the_end(server))
+        return server.log_lines("descriptors are in use")
+
+    wait_until(full, what="no descriptor left")
+    for conn in uploads[:-1]:
+        conn.send(fcgi.stream(fcgi.STDIN, 1, b"x"))
+        assert conn.read_response().complete
+    assert server.get("/hello.php").status == 200
+    for conn in uploads:
+        conn.close()
+
+
+def test_spool_files_leave_the_workers_their_descriptors(h2fpm):
+    server = h2fpm(preexec=limit_files(64), pool={"request.buffer_size": "16K", "pm.max_children": 2})
+    conns = [server.connect() for _ in range(30)]
+    for conn in conns:
+        assert conn.request(server.params()).status == 200
+    params = server.params("/hash.php", "POST", CONTENT_LENGTH="60000")
+    for conn in conns:
+        conn.send(fcgi.begin(2) + fcgi.stream(fcgi.PARAMS, 2, fcgi.pairs(params)))
+        conn.send(fcgi.stream(fcgi.STDIN, 2, b"x" * 59999, end=False))
+    server.wait_log("cannot store a request body")
+    old = server.wait_workers(2)
+    for pid in old:
+        os.kill(pid, signal.SIGKILL)
+    server.wait_workers(2, without=old)
+    for conn in conns:
+        conn.close()
