@@ -2,9 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+/* Non-blocking, or a FIFO without a reader would hold up the start. */
+enum { OPEN_FLAGS = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
 
 /* The standard stream that the name stands for, or -1. */
 static int standard_fd(const char *name)
@@ -24,10 +31,54 @@ static int standard_fd(const char *name)
 	return -1;
 }
 
-/* Non-blocking, or a FIFO without a reader would hold up the start. */
+/* Where the link leads, if it is root's or our own. */
+static bool read_link(int link, char target[PATH_MAX])
+{
+	struct stat st;
+	ssize_t len = readlinkat(link, "", target, PATH_MAX - 1);
+
+	if (len < 0 || fstat(link, &st) != 0)
+		return false;
+	target[len] = '\0';
+	errno = EACCES;
+	return st.st_uid == 0 || st.st_uid == geteuid();
+}
+
+static int open_target(const char *name, const char *target)
+{
+	const char *slash = strrchr(name, '/');
+	char path[2 * PATH_MAX];
+
+	if (target[0] == '/' || !slash)
+		return open(target, OPEN_FLAGS, 0600);
+	snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - name), name, target);
+	return open(path, OPEN_FLAGS, 0600);
+}
+
+/* Whoever can write to the log's directory could have root append to any file
+ * by a link of his; and by another one between a look at it and its use. */
+static int open_link(const char *name)
+{
+	char target[PATH_MAX];
+	struct statfs fs;
+	int link = open(name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	bool is_proc = link >= 0 && fstatfs(link, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+	bool usable = link >= 0 && read_link(link, target);
+	int error = errno;
+
+	if (link >= 0)
+		close(link);
+	errno = error;
+	if (!usable)
+		return -1;
+	return is_proc ? open(name, OPEN_FLAGS, 0600) : open_target(name, target);
+}
+
 static int open_named(const char *name)
 {
-	return open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+	int fd = open(name, OPEN_FLAGS | O_NOFOLLOW, 0600);
+
+	return fd < 0 && errno == ELOOP ? open_link(name) : fd;
 }
 
 static bool fail(char *reason, size_t reason_size, const char *name)

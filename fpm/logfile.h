@@ -13,7 +13,8 @@ struct logfile {
 	int fd;
 };
 
-/* Appends to the file, which is made with mode 0600 when it is not there. */
+/* Appends to the file, which is made with mode 0600 when it is not there. A
+ * symbolic link is followed if it is root's or our own. */
 bool logfile_open(struct logfile *log, const char *name, char *reason, size_t reason_size)
 	__attribute__((warn_unused_result));
 /* False: reason says why, and the old file stays in use. */

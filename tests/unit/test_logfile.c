@@ -95,6 +95,51 @@ static void test_failed_reopen_keeps_the_old(void **context)
 	assert_int_equal(unlink(moved), 0);
 }
 
+static void check_link(const char *target, bool opens)
+{
+	struct logfile log;
+
+	assert_int_equal(opens, logfile_open(&log, path, reason, sizeof(reason)));
+	if (opens)
+		assert_int_equal(write(log.fd, "x", 1), 1);
+	assert_string_equal(contents(target), opens ? "x" : "");
+	put(target, "");
+	logfile_close(&log);
+}
+
+/* Only root can make a foreign link to try. */
+static void test_links_are_followed_if_their_owner_is_trusted(void **context)
+{
+	(void)context;
+	put(moved, "");
+	assert_int_equal(symlink("log.1", path), 0);
+	check_link(moved, true);
+	if (geteuid() == 0) {
+		assert_int_equal(lchown(path, 65534, 65534), 0);
+		check_link(moved, false);
+	}
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink(moved, path), 0);
+	check_link(moved, true);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(unlink(moved), 0);
+}
+
+static void test_link_to_a_descriptor_is_followed(void **context)
+{
+	char name[32];
+	int ends[2];
+	struct logfile log;
+
+	(void)context;
+	assert_int_equal(pipe(ends), 0);
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", ends[1]);
+	assert_true(logfile_open(&log, name, reason, sizeof(reason)));
+	logfile_close(&log);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 static void test_standard_streams_are_the_open_ones(void **context)
 {
 	static const char *const names[] = {"/dev/stderr", "/proc/self/fd/2", "/dev/stdout", "/proc/self/fd/1"};
@@ -177,6 +222,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reopen),
 		cmocka_unit_test(test_failed_reopen_keeps_the_old),
+		cmocka_unit_test(test_links_are_followed_if_their_owner_is_trusted),
+		cmocka_unit_test(test_link_to_a_descriptor_is_followed),
 		cmocka_unit_test(test_standard_streams_are_the_open_ones),
 		cmocka_unit_test(test_fifo_does_not_block),
 		cmocka_unit_test(test_check_makes_nothing),
