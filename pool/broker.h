@@ -4,6 +4,7 @@
  *   request   one request's life, from BEGIN_REQUEST to its access-log line
  *   queue     which request is next (pure)
  *   worker    a worker's states and its private connection
+ *   words     what a worker writes to standard error
  *   crew      how many workers there are: starting, replacing, backing off
  *   spawn     fork + exec of one worker with its private listening socket
  *   backoff   growing delays with jitter (pure)

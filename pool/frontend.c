@@ -20,6 +20,7 @@
 
 enum {
 	ACCEPT_BATCH = 256,        /* connections a listener and loop turn */
+	BACKLOG_MAX = 65536,       /* no backlog is longer */
 	ACCEPT_RETRY_MS = 100,     /* after the system refused a descriptor */
 	LINGER_MS = 2000,          /* for a peer to take its answer and close */
 	CTL_MAX_BYTES = 65536,     /* answers to management records not yet taken */
@@ -544,7 +545,7 @@ void frontend_drain(struct broker *b)
 	struct list *node, *tmp;
 
 	for (int i = 0; i < b->listener_count; i++) {
-		while (accept_one(b, b->listeners[i].fd)) {
+		for (int n = 0; n < BACKLOG_MAX && accept_one(b, b->listeners[i].fd); n++) {
 		}
 	}
 	list_each(node, tmp, &b->conns)

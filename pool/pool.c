@@ -74,9 +74,13 @@ static void take_logs(const struct msghdr *message)
 	int fds[2];
 	struct cmsghdr *c = CMSG_FIRSTHDR(message);
 
-	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds))
+	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(sizeof(int)))
 		return;
-	memcpy(fds, CMSG_DATA(c), sizeof fds);
+	memcpy(fds, CMSG_DATA(c), c->cmsg_len == CMSG_LEN(sizeof fds) ? sizeof fds : sizeof(int));
+	if (c->cmsg_len != CMSG_LEN(sizeof fds)) { /* no descriptor was free for the second */
+		close(fds[0]);
+		return;
+	}
 	dup3(fds[0], LINK_FD_LOG, O_CLOEXEC);
 	dup3(fds[1], LINK_FD_ACCESS_LOG, O_CLOEXEC);
 	close(fds[0]);

@@ -31,6 +31,14 @@ static const unsigned transitions[REQUEST_STATES] = {
 	[REQUEST_DEAD] = 0,
 };
 
+static void arm_queue_timer(struct broker *b)
+{
+	int64_t deadline_us = queue_deadline_us(&b->queue);
+
+	if (deadline_us >= 0)
+		broker_arm(b, &b->queue_timer, (double)(deadline_us - broker_now_us()) / 1e6 + 1e-3);
+}
+
 static void enter_queue(struct request *r)
 {
 	struct broker *b = r->broker;
@@ -40,8 +48,8 @@ static void enter_queue(struct request *r)
 	else
 		queue_push(&b->queue, &r->place, broker_now_us());
 	r->queued_us = r->place.since_us;
-	if (b->queue.timeout_us > 0 && !ev_is_active(&b->queue_timer))
-		broker_arm(b, &b->queue_timer, (double)b->queue.timeout_us / 1e6);
+	if (!ev_is_active(&b->queue_timer))
+		arm_queue_timer(b);
 }
 
 static void request_move(struct request *r, enum request_state to)
@@ -462,9 +470,7 @@ void request_on_queue_timer(struct broker *b)
 		log_limited(&b->full_gate, 1000, LOG_LEVEL_WARNING, "queue.timeout reached: requests are answered 503");
 		request_reply(container_of(e, struct request, place), REPLY_QUEUE_TIMEOUT);
 	}
-	int64_t deadline_us = queue_deadline_us(&b->queue);
-	if (deadline_us >= 0)
-		broker_arm(b, &b->queue_timer, (double)(deadline_us - broker_now_us()) / 1e6 + 1e-3);
+	arm_queue_timer(b);
 }
 
 void request_refuse_queued(struct broker *b, enum reply reply)
@@ -626,6 +632,8 @@ void request_on_worker_lost(struct request *r)
 	if (r->attempts < 2 && meta_is_safe_method(&r->meta)) {
 		r->broker->counters.retried++;
 		r->lost_us = broker_now_us();
+		/* The time that it ran does not count as waiting. */
+		r->place.since_us = r->lost_us - (r->dispatched_us - r->queued_us);
 		request_move(r, REQUEST_QUEUED);
 		return;
 	}

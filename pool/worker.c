@@ -310,6 +310,7 @@ static bool load_request(struct worker *w)
 	buf_reset(&w->send, SEND_KEEP_BYTES);
 	w->body_sent = 0;
 	w->sent_any = false;
+	w->words.last[0] = '\0';
 	if (!request_frame(w->request, &w->send))
 		return false;
 	if (request_body_bytes(w->request) == 0)
@@ -520,57 +521,6 @@ void worker_resume(struct worker *w)
 		ev_io_start(w->broker->loop, &w->read_io);
 }
 
-/* ---- standard error ---- */
-
-static void log_undecorated(const char *words)
-{
-	char line[WORKER_WORDS_MAX + 2];
-	int len = snprintf(line, sizeof line, "%s\n", words);
-	(void)log_raw(log_fd(), line, (size_t)len);
-}
-
-static void on_line(struct worker *w)
-{
-	const struct pool_settings *s = w->broker->settings;
-
-	log_escape(w->words, sizeof w->words, w->line, w->line_len);
-	w->line_len = 0;
-	if (!s->catch_workers_output || !w->words[0])
-		return;
-	if (s->decorate_workers_output)
-		log_warning("child %d said into stderr: \"%s\"", (int)w->pid, w->words);
-	else
-		log_undecorated(w->words);
-}
-
-static void on_err_bytes(struct worker *w, const char *data, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (data[i] == '\n' || w->line_len == sizeof w->line)
-			on_line(w);
-		if (data[i] != '\n')
-			w->line[w->line_len++] = data[i];
-	}
-}
-
-/* False: nothing more now. */
-static bool read_err(struct worker *w)
-{
-	ssize_t n = read(w->err_fd, w->broker->scratch, sizeof w->broker->scratch);
-
-	if (n > 0)
-		on_err_bytes(w, (const char *)w->broker->scratch, (size_t)n);
-	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-		ev_io_stop(w->broker->loop, &w->err_io);
-	return n > 0;
-}
-
-static void on_worker_err(struct ev_loop *loop, struct ev_io *io, int events)
-{
-	(void)loop, (void)events;
-	(void)read_err(container_of(io, struct worker, err_io));
-}
-
 /* ---- time limits ---- */
 
 static void on_terminate_timeout(struct worker *w)
@@ -621,16 +571,14 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 	w->broker = b;
 	w->pid = pid;
 	w->socket_fd = socket_fd;
-	w->err_fd = err_fd;
 	w->fd = -1;
 	w->started_us = broker_now_us();
 	buf_init(&w->send);
 	ev_io_init(&w->read_io, on_worker_readable, -1, EV_READ);
 	ev_io_init(&w->write_io, on_worker_writable, -1, EV_WRITE);
-	ev_io_init(&w->err_io, on_worker_err, err_fd, EV_READ);
 	ev_timer_init(&w->timer, on_worker_timer, 0., 0.);
 	ev_timer_init(&w->probe_timer, on_probe_timer, 0., 0.);
-	ev_io_start(b->loop, &w->err_io);
+	words_init(&w->words, b, pid, err_fd);
 	list_init(&w->node);
 	list_add_tail(&b->workers[WORKER_STARTING], &w->node);
 	b->worker_count++;
@@ -654,14 +602,14 @@ static void log_exit(const struct worker *w, int status, double alive_s)
 {
 	char how[64];
 	const char *what = w->last_request[0] ? ", while it ran " : "";
-	const char *words = w->words[0] && !w->told_to_end ? "; its last words: " : "";
+	const char *words = w->words.last[0] && !w->told_to_end ? "; its last words: " : "";
 	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !w->last_request[0];
 	enum log_level level = w->told_to_end ? LOG_LEVEL_DEBUG : clean ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARNING;
 
 	log_write(level,
 		  "child %d exited %s after %.6f seconds from start%s%s%s%s", (int)w->pid,
 		  describe_status(status, how, sizeof how), alive_s, what, w->last_request, words,
-		  words[0] ? w->words : "");
+		  words[0] ? w->words.last : "");
 }
 
 /* What it sent before it died still counts: the answer may be complete. */
@@ -671,10 +619,7 @@ static void read_the_rest(struct worker *w)
 	}
 	if (w->request)
 		lose_connection(w, "died");
-	while (ev_is_active(&w->err_io) && read_err(w)) {
-	}
-	if (w->line_len > 0)
-		on_line(w);
+	words_fini(&w->words);
 }
 
 void worker_on_exit(struct worker *w, int status)
@@ -690,8 +635,6 @@ void worker_on_exit(struct worker *w, int status)
 	disconnect(w);
 	ev_timer_stop(b->loop, &w->timer);
 	ev_timer_stop(b->loop, &w->probe_timer);
-	ev_io_stop(b->loop, &w->err_io);
-	close(w->err_fd);
 	close(w->socket_fd);
 	b->counters.crashes += by_itself;
 	count_start_failure(w, WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM));

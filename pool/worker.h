@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "pool/words.h"
 #include "protocol/buf.h"
 #include "protocol/list.h"
 #include "protocol/record.h"
@@ -30,7 +31,6 @@ enum worker_state { WORKER_STARTING, WORKER_IDLE, WORKER_BUSY, WORKER_FREEING, W
 enum {
 	WORKER_KILL_GRACE_S = 1,     /* between SIGTERM and SIGKILL */
 	WORKER_REPROBE_MS = 100,
-	WORKER_WORDS_MAX = 512,
 };
 
 struct worker {
@@ -39,11 +39,9 @@ struct worker {
 	struct broker *broker;
 	pid_t pid;
 	int socket_fd; /* O_PATH: what connect() goes to */
-	int err_fd;    /* read end of its stderr */
 	int fd;        /* the private connection; -1: none */
 	struct ev_io read_io;
 	struct ev_io write_io;
-	struct ev_io err_io;
 	struct ev_timer timer; /* of the state: start, terminate or kill */
 	struct ev_timer probe_timer;
 	struct record_reader reader;
@@ -62,9 +60,7 @@ struct worker {
 	int64_t started_us;
 	int64_t proven_us; /* when it last answered a probe */
 	char last_request[768];            /* what it ran when it was lost */
-	char words[WORKER_WORDS_MAX];      /* the last line on stderr */
-	char line[WORKER_WORDS_MAX];       /* the one being read */
-	size_t line_len;
+	struct words words;
 };
 
 /* Takes over a spawned process and its descriptors; NULL: out of memory
