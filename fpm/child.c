@@ -217,6 +217,7 @@ int child_main(int argc, char **argv)
 		return EX_USAGE;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	prctl(PR_SET_NAME, "h2fpm"); /* after an exec of /proc/self/exe it would be "exe" */
 	log_to(LINK_FD_LOG);
 	close_on_exec(LINK_FD_LISTEN + listen_count);

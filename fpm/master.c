@@ -161,6 +161,7 @@ static void block_signals(void)
 		sigaddset(&set, signals[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a log that may not grow must not end the service */
 }
 
 static void take_signals(struct master *m)

@@ -1,0 +1,89 @@
+"""What a hostile front end, script or machine does, and that it costs the others nothing."""
+import os
+import resource
+import signal
+
+import fcgi
+from harness import descendants, limit_files, wait_until
+
+
+def test_words_without_end_of_a_dead_workers_child_do_not_hang_the_pool(h2fpm):
+    """The child holds the worker's stderr, and writes faster than one logs."""
+    server = h2fpm(pool={"pm.max_children": 2, "catch_workers_output": "yes"})
+    server.site.script("flood.php", "<?php exec('yes x >&2 </dev/null & echo $!', $out); echo getmypid(), ' ', $out[0];")
+    pool, old = server.pool_pid, server.wait_workers(2)
+    worker, child = map(int, server.get("/flood.php").text.split())
+    server.seen.add(child)
+    os.kill(worker, signal.SIGKILL)
+    assert server.get(timeout=3).status == 200
+    wait_until(lambda: worker not in descendants(server.master), what="the worker reaped")
+    assert server.get(timeout=3).status == 200
+    assert server.pool_pids() == [pool] and worker in old
+
+
+def open_files(pid):
+    return len(os.listdir("/proc/%d/fd" % pid))
+
+
+def start_upload(server, conn, size):
+    """Sends a body's first part, which needs a spool file, and no end."""
+    params = server.params("/hash.php", "POST", CONTENT_LENGTH=str(2 * size))
+    conn.send(fcgi.begin(1) + fcgi.stream(fcgi.PARAMS, 1, fcgi.pairs(params)))
+    conn.send(fcgi.stream(fcgi.STDIN, 1, b"x" * size, end=False))
+
+
+def finish_upload(conn, size):
+    conn.send(fcgi.stream(fcgi.STDIN, 1, b"x" * size))
+    return conn.read_response()
+
+
+def test_spool_files_leave_the_workers_their_descriptors(h2fpm):
+    server = h2fpm(preexec=limit_files(100), pool={"pm.max_children": 8, "request.buffer_size": "8K"})
+    old = server.wait_workers(8)
+    conns = [server.connect() for _ in range(90)]
+    for conn in conns:
+        start_upload(server, conn, 20000)
+    refused = conns[len(conns) // 4]
+    assert refused.read_response().status == 503
+    for pid in old:
+        os.kill(pid, signal.SIGKILL)
+    server.wait_workers(8, without=old)
+    assert not server.log_lines("cannot be started")
+    for conn in conns:
+        conn.close()
+
+
+def test_spool_file_that_is_done_with_lets_connections_in(h2fpm):
+    """Accepting must not wait for a connection to close: idle ones may stay."""
+    server = h2fpm(preexec=limit_files(64), pool={"request.buffer_size": "8K"})
+    server.wait_workers(2)
+    before = open_files(server.pool_pid)
+    uploads = [server.connect() for _ in range(20)]
+    for conn in uploads:
+        start_upload(server, conn, 20000)
+    wait_until(lambda: open_files(server.pool_pid) >= before + 40, what="20 spool files")
+    late = [server.start_get("/hello.php?%d" % i) for i in range(8)]
+    server.wait_log("descriptors are in use")
+    assert late[-1].quiet(0.1)
+    assert [finish_upload(conn, 20000).status for conn in uploads] == [200] * 20
+    assert [conn.read_response().status for conn in late] == [200] * 8
+    for conn in uploads + late:
+        conn.close()
+
+
+def test_logs_that_may_not_grow_end_nothing(h2fpm):
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    server = h2fpm(preexec=small_files)
+    pool = server.pool_pid
+    server.log_path.write_bytes(b"x" * 4096)
+    server.access_path.write_bytes(b"x" * 4096)
+    for _ in range(3):
+        os.kill(server.master, signal.SIGUSR1)
+        assert server.get().status == 200
+    old = server.wait_workers(2)
+    os.kill(old[0], signal.SIGKILL)
+    server.wait_workers(2, without=old[:1])
+    assert server.process.poll() is None and server.pool_pids() == [pool]
+    assert server.get().status == 200
