@@ -1,7 +1,9 @@
 /* One pool's broker: the state that its modules share, and their map.
  *
- *   frontend  listeners and client connections: bytes ⇄ mux events
- *   request   one request's life, from BEGIN_REQUEST to its access-log line
+ *   frontend  listening sockets, and the account of descriptors
+ *   conn      a front end's connection: bytes ⇄ mux events
+ *   intake    a request's parameters and body: may it run?
+ *   request   its life from there to its access-log line
  *   queue     which request is next (pure)
  *   worker    a worker's states and its private connection
  *   words     what a worker writes to standard error

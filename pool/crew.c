@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "pool/broker.h"
-#include "pool/frontend.h"
+#include "pool/conn.h"
 #include "pool/request.h"
 #include "pool/spawn.h"
 #include "pool/worker.h"

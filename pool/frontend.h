@@ -1,41 +1,12 @@
-/* The front ends' side: listening sockets and client connections. Owns the
- * clients' descriptors; accepts only as many as leave the workers and spool
- * files theirs. A connection carries any number of requests; what a peer
- * sends in error closes that connection alone.
- *
- *    OPEN ──last answer flushed, input not at its end──► LINGERING ──end of file or 2 s──► CLOSED
- *      └──────────────────client left, error, bad bytes, all done──────────────────────────►
- */
+/* Where front ends come in: the listening sockets, and the account of
+ * descriptors. Accepts only as many connections as leave the workers and the
+ * spool files theirs; the rest wait in the backlog. */
 #ifndef H2FPM_POOL_FRONTEND_H
 #define H2FPM_POOL_FRONTEND_H
 
-#include <ev.h>
 #include <stdbool.h>
 
-#include "protocol/buf.h"
-#include "protocol/list.h"
-#include "protocol/mux.h"
-
 struct broker;
-
-enum conn_state { CONN_OPEN, CONN_LINGERING, CONN_CLOSED };
-
-struct conn {
-	struct list node; /* on broker.conns, .lingering or .retired_conns */
-	enum conn_state state;
-	struct broker *broker;
-	int fd;
-	struct ev_io read_io;
-	struct ev_io write_io;
-	struct mux mux;
-	struct buf ctl;       /* whole records that precede every request's */
-	struct list requests; /* in order of arrival, which is that of the answers */
-	int64_t linger_until_us;
-	bool keep;        /* FCGI_KEEP_CONN of the last request */
-	bool used;        /* a request was begun on it */
-	bool half_closed; /* the peer will send nothing more, but reads */
-	bool unread;      /* a request was answered before all of its input came */
-};
 
 bool frontend_init(struct broker *b, int listen_count) __attribute__((warn_unused_result));
 void frontend_fini(struct broker *b);
@@ -43,14 +14,6 @@ void frontend_close_listeners(struct broker *b);
 /* Takes what waits in the backlog and closes the listeners. */
 void frontend_drain(struct broker *b);
 
-/* Writes what there is for the client; may close the connection. */
-void conn_flush(struct conn *c);
-/* Closes at once; its requests are told. reason: a constant text. */
-void conn_close(struct conn *c, const char *reason);
-/* For a peer that half-closed: whether it has gone altogether since. */
-bool conn_peer_gone(const struct conn *c);
-/* Frees what closed in this turn. */
-void frontend_collect(struct broker *b);
 /* Whether a spool file may be opened without taking a worker's descriptor. */
 bool frontend_has_descriptor(const struct broker *b);
 /* A descriptor became free: accepting may go on. */

@@ -11,6 +11,7 @@
 
 #include "pool/broker.h"
 #include "pool/crew.h"
+#include "pool/conn.h"
 #include "pool/frontend.h"
 #include "pool/link.h"
 #include "pool/request.h"
@@ -179,7 +180,7 @@ static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events
 	if (b->phase == BROKER_DRAINING && is_drained(b))
 		stop_now(b);
 	write_access_log(b);
-	frontend_collect(b);
+	conn_collect(b);
 	request_collect(b);
 	worker_collect(b);
 	if (b->phase == BROKER_STOPPING && crew_is_empty(b))

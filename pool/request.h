@@ -1,5 +1,5 @@
-/* One request, from BEGIN_REQUEST to its access-log line. request.c follows
- * this life from top to bottom.
+/* One request, from BEGIN_REQUEST to its access-log line. intake.c is what
+ * happens in RECEIVING; request.c follows the rest from top to bottom.
  *
  *    RECEIVING ──complete──► QUEUED ──dispatch──► RUNNING ──answer complete──► DRAINING ──flushed──► DEAD
  *        │                     │  ▲                 │  │                          ▲
@@ -73,17 +73,17 @@ struct request {
 /* A new request in RECEIVING; NULL: out of memory. */
 struct request *request_new(struct broker *b, struct conn *conn, uint16_t id);
 
-/* What the client sends, in this order. Any of them may end the request. */
-void request_on_params(struct request *r, const uint8_t *data, size_t len);
-void request_on_params_end(struct request *r);
-void request_on_stdin(struct request *r, const uint8_t *data, size_t len);
-void request_on_stdin_end(struct request *r);
+/* It is complete: waits for a worker, or is refused where that is in vain. */
+void request_enqueue(struct request *r);
+/* FCGI_ABORT_REQUEST. */
 void request_on_abort(struct request *r);
 /* The connection is closed; r is no longer on it afterwards. */
 void request_on_client_gone(struct request *r);
 
 /* Answers without a worker; before any byte of an answer was sent. */
 void request_reply(struct request *r, enum reply reply);
+/* headers: with the empty line behind them. */
+void request_reply_with(struct request *r, int status, const char *headers, const char *body);
 /* The same if nothing was sent yet; else the client's connection is closed,
  * since a short answer must never look complete. */
 void request_fail(struct request *r, enum reply reply);

@@ -12,7 +12,7 @@
 
 #include "pool/broker.h"
 #include "pool/crew.h"
-#include "pool/frontend.h"
+#include "pool/conn.h"
 #include "pool/request.h"
 #include "pool/spawn.h"
 #include "protocol/params.h"

@@ -1,0 +1,57 @@
+/* One connection of a front end: reads records into requests, writes their
+ * answers in order, pauses where the peer is slow. It carries any number of
+ * requests; what a peer sends in error closes that connection alone.
+ *
+ *    OPEN ──last answer flushed, input not at its end──► LINGERING ──end of file or 2 s──► CLOSED
+ *      └──────────────────client left, error, bad bytes, all done──────────────────────────►
+ */
+#ifndef H2FPM_POOL_CONN_H
+#define H2FPM_POOL_CONN_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "protocol/buf.h"
+#include "protocol/list.h"
+#include "protocol/mux.h"
+
+struct broker;
+
+enum conn_state { CONN_OPEN, CONN_LINGERING, CONN_CLOSED };
+
+struct conn {
+	struct list node; /* on broker.conns, .lingering or .retired_conns */
+	enum conn_state state;
+	struct broker *broker;
+	int fd;
+	struct ev_io read_io;
+	struct ev_io write_io;
+	struct mux mux;
+	struct buf ctl;       /* whole records that precede every request's */
+	struct list requests; /* in order of arrival, which is that of the answers */
+	int64_t linger_until_us;
+	bool keep;        /* FCGI_KEEP_CONN of the last request */
+	bool used;        /* a request was begun on it */
+	bool half_closed; /* the peer will send nothing more, but reads */
+	bool unread;      /* a request was answered before all of its input came */
+};
+
+/* Takes the descriptor over; closes it when there is no memory. */
+void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer);
+/* Reads once and acts on it; may close the connection. */
+void conn_read(struct conn *c);
+/* Writes what there is for the client; may close the connection. */
+void conn_flush(struct conn *c);
+/* Closes at once; its requests are told. reason: a constant text. */
+void conn_close(struct conn *c, const char *reason);
+/* For a peer that half-closed: whether it has gone altogether since. */
+bool conn_peer_gone(const struct conn *c);
+/* Frees what closed in this turn. */
+void conn_collect(struct broker *b);
+void conn_init_lists(struct broker *b);
+/* All of them, at the pool's end. */
+void conn_close_all(struct broker *b);
+
+#endif
