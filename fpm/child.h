@@ -1,8 +1,8 @@
 /* Starts a pool process, both halves: in the master fork, descriptors put in
  * place as pool/link.h says, exec of this same program; in the new process
- * settings read back, privileges dropped, pool_main() called. And explains how
- * one ended. Fails by a return value or, in the child, by exit status 70 and a
- * line in the log. Once it runs it never outlives the master. */
+ * settings read back, privileges dropped, pool_main() called. Fails by a return
+ * value or, in the child, by exit status 70 and a line in the log. Once it runs
+ * it never outlives the master. */
 #ifndef H2FPM_FPM_CHILD_H
 #define H2FPM_FPM_CHILD_H
 
@@ -35,8 +35,5 @@ void child_sweep(pid_t pid);
 /* The new process's half: what main() does when started with CHILD_OPTION.
  * Returns the exit status. */
 int child_main(int argc, char **argv);
-
-/* "exited on signal 9 (SIGKILL) after 12.345 seconds from start". */
-const char *child_explain(char *out, size_t size, int status, int64_t age_ms);
 
 #endif

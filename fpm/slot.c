@@ -16,6 +16,7 @@
 
 #include "fpm/check.h"
 #include "fpm/child.h"
+#include "pool/exitstatus.h"
 #include "pool/link.h"
 
 enum {
@@ -298,7 +299,7 @@ static void report_end(const struct slot *slot, pid_t pid, int status)
 		     (WIFSIGNALED(status) && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL));
 	char how[160];
 
-	child_explain(how, sizeof(how), status, watch_age_ms(&slot->watch, now_ms()));
+	exitstatus_explain(how, sizeof(how), status, watch_age_ms(&slot->watch, now_ms()));
 	log_write(slot->stopping && asked ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "[pool %s] process %d %s",
 		  slot->settings->name, pid, how);
 }

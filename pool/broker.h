@@ -6,6 +6,7 @@
  *   request   its life from there to its access-log line
  *   queue     which request is next (pure)
  *   worker    a worker's states and its private connection
+ *   exitstatus  how a process ended, in words (pure)
  *   words     what a worker writes to standard error
  *   crew      how many workers there are: starting, replacing, backing off
  *   spawn     fork + exec of one worker with its private listening socket

@@ -3,8 +3,7 @@
 #define PLAIN "Content-Type: text/plain; charset=UTF-8\r\nCache-Control: no-store\r\n"
 #define TEXT(status, line, reason, headers, body)                                                                      \
 	{                                                                                                              \
-		(status), (reason), "Status: " line "\r\n" headers "\r\n" body,                                        \
-			sizeof("Status: " line "\r\n" headers "\r\n" body) - 1                                         \
+		(status), (reason), "Status: " line "\r\n" headers "\r\n" body                                        \
 	}
 #define BUSY(reason, body)                                                                                             \
 	TEXT(503, "503 Service Unavailable", reason, PLAIN "Retry-After: 1\r\n", "503 Service Unavailable: " body "\n")

@@ -3,8 +3,6 @@
 #ifndef H2FPM_POOL_REPLY_H
 #define H2FPM_POOL_REPLY_H
 
-#include <stddef.h>
-
 enum reply {
 	REPLY_BAD_REQUEST,       /* 400 */
 	REPLY_DENIED,            /* 403, php-fpm's text */
@@ -25,7 +23,6 @@ struct reply_text {
 	int status;
 	const char *reason; /* for the log */
 	const char *text;
-	size_t len;
 };
 
 const struct reply_text *reply_text(enum reply reply);

@@ -13,6 +13,7 @@
 #include "pool/broker.h"
 #include "pool/crew.h"
 #include "pool/conn.h"
+#include "pool/exitstatus.h"
 #include "pool/request.h"
 #include "pool/spawn.h"
 #include "protocol/params.h"
@@ -587,29 +588,16 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 	return w;
 }
 
-static const char *describe_status(int status, char *out, size_t size)
+static void log_exit(const struct worker *w, int status, int64_t age_ms)
 {
-	if (WIFSIGNALED(status))
-		snprintf(out, size, "on signal %d (SIG%s%s)", WTERMSIG(status),
-			 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?",
-			 WCOREDUMP(status) ? " - core dumped" : "");
-	else
-		snprintf(out, size, "with code %d", WEXITSTATUS(status));
-	return out;
-}
-
-static void log_exit(const struct worker *w, int status, double alive_s)
-{
-	char how[64];
+	char how[128];
 	const char *what = w->last_request[0] ? ", while it ran " : "";
-	const char *words = w->words.last[0] && !w->told_to_end ? "; its last words: " : "";
+	bool told_why = w->words.last[0] && !w->told_to_end;
 	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !w->last_request[0];
 	enum log_level level = w->told_to_end ? LOG_LEVEL_DEBUG : clean ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARNING;
 
-	log_write(level,
-		  "child %d exited %s after %.6f seconds from start%s%s%s%s", (int)w->pid,
-		  describe_status(status, how, sizeof how), alive_s, what, w->last_request, words,
-		  words[0] ? w->words.last : "");
+	log_write(level, "child %d %s%s%s%s%s", (int)w->pid, exitstatus_explain(how, sizeof how, status, age_ms), what,
+		  w->last_request, told_why ? "; its last words: " : "", told_why ? w->words.last : "");
 }
 
 /* What it sent before it died still counts: the answer may be complete. */
@@ -625,13 +613,12 @@ static void read_the_rest(struct worker *w)
 void worker_on_exit(struct worker *w, int status)
 {
 	struct broker *b = w->broker;
-	int64_t alive_us = broker_now_us() - w->started_us;
 	bool by_itself = !w->told_to_end;
 
 	w->exited = true;
 	remember_request(w);
 	read_the_rest(w);
-	log_exit(w, status, (double)alive_us / 1e6);
+	log_exit(w, status, (broker_now_us() - w->started_us) / 1000);
 	disconnect(w);
 	ev_timer_stop(b->loop, &w->timer);
 	ev_timer_stop(b->loop, &w->probe_timer);

@@ -218,29 +218,12 @@ static void test_signals_are_given_back(void **context)
 	close(file);
 }
 
-static void test_explain(void **context)
-{
-	char out[160];
-
-	(void)context;
-	/* the kernel's encoding: low 7 bits the signal, 0x80 a core, above the code */
-	assert_string_equal(child_explain(out, sizeof(out), SIGKILL, 12345),
-			    "exited on signal 9 (SIGKILL) after 12.345 seconds from start");
-	assert_string_equal(child_explain(out, sizeof(out), SIGSEGV | 0x80, 7),
-			    "exited on signal 11 (SIGSEGV - core dumped) after 0.007 seconds from start");
-	assert_string_equal(child_explain(out, sizeof(out), 78 << 8, 60000),
-			    "exited with code 78 after 60.000 seconds from start");
-	assert_string_equal(child_explain(out, sizeof(out), 40, 0),
-			    "exited on signal 40 (unknown) after 0.000 seconds from start");
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_order_is_placed),
 		cmocka_unit_test(test_one_descriptor_for_several),
 		cmocka_unit_test(test_signals_are_given_back),
-		cmocka_unit_test(test_explain),
 	};
 
 	if (argc > 1 && strcmp(argv[1], CHILD_OPTION) == 0)
