@@ -5,7 +5,8 @@
  *   intake    a request's parameters and body: may it run?
  *   request   its life from there to its access-log line
  *   queue     which request is next (pure)
- *   worker    a worker's states and its private connection
+ *   worker    a worker's states
+ *   wire      its private connection: a request's way there
  *   exitstatus  how a process ended, in words (pure)
  *   words     what a worker writes to standard error
  *   crew      how many workers there are: starting, replacing, backing off

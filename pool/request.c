@@ -16,7 +16,6 @@ enum {
 	FREE_REQUESTS_MAX = 256,
 	KEEP_BYTES = 16384, /* what a recycled request keeps of each buffer */
 	UNDELIVERED_MAX = 16, /* workers that could not take one request */
-	WORKER_REQUEST_ID = 1,
 	STATUS_CLIENT_GONE = 499, /* nginx's number; in the access log only */
 };
 
@@ -345,16 +344,16 @@ static bool frame_own_params(struct params_writer *w, const struct request *r)
 	       frame_number(w, "H2FPM_QUEUE_LENGTH", r->queue_length);
 }
 
-bool request_frame(struct request *r, struct buf *out)
+bool request_frame(struct request *r, struct buf *out, uint16_t id)
 {
 	struct params_writer w;
 	struct params_iter it;
 	struct param p;
 
 	r->dispatched_us = broker_now_us();
-	if (!record_append_begin(out, WORKER_REQUEST_ID, FCGI_RESPONDER, FCGI_KEEP_CONN))
+	if (!record_append_begin(out, id, FCGI_RESPONDER, FCGI_KEEP_CONN))
 		return false;
-	params_writer_init(&w, out, WORKER_REQUEST_ID);
+	params_writer_init(&w, out, id);
 	params_iter_init(&it, buf_head(&r->params), buf_len(&r->params));
 	while (params_next(&it, &p) == PARAMS_PAIR) {
 		if (!is_passed_on(r, &p))

@@ -90,7 +90,7 @@ void request_fail(struct request *r, enum reply reply);
 
 /* The queue's first request goes to an idle worker: writes all of what
  * precedes the body to out. False: out of memory or too long a parameter. */
-bool request_frame(struct request *r, struct buf *out) __attribute__((warn_unused_result));
+bool request_frame(struct request *r, struct buf *out, uint16_t id) __attribute__((warn_unused_result));
 /* How many bytes of the body the worker gets. */
 int64_t request_body_bytes(const struct request *r);
 void request_on_dispatch(struct request *r, struct worker *w);

@@ -11,17 +11,12 @@
 #include <unistd.h>
 
 #include "pool/broker.h"
-#include "pool/crew.h"
 #include "pool/conn.h"
+#include "pool/crew.h"
 #include "pool/exitstatus.h"
 #include "pool/request.h"
-#include "pool/spawn.h"
-#include "protocol/params.h"
 
 enum {
-	BODY_CHUNK_BYTES = 32768,
-	SEND_KEEP_BYTES = 65536,
-	PROBE_PADDING = 7, /* to a multiple of eight */
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 };
@@ -54,62 +49,13 @@ static void worker_move(struct worker *w, enum worker_state to)
 	list_add_head(&b->workers[to], &w->node);
 }
 
-/* ---- the private connection ---- */
-
-static void disconnect(struct worker *w)
-{
-	struct ev_loop *loop = w->broker->loop;
-
-	if (w->fd < 0)
-		return;
-	ev_io_stop(loop, &w->read_io);
-	ev_io_stop(loop, &w->write_io);
-	close(w->fd);
-	w->fd = -1;
-	w->connection++;
-	buf_reset(&w->send, SEND_KEEP_BYTES);
-}
-
-static bool connect_anew(struct worker *w)
-{
-	disconnect(w);
-	w->fd = spawn_connect(w->socket_fd);
-	if (w->fd < 0)
-		return false;
-	record_reader_init(&w->reader);
-	ev_io_set(&w->read_io, w->fd, EV_READ);
-	ev_io_set(&w->write_io, w->fd, EV_WRITE);
-	ev_io_start(w->broker->loop, &w->read_io);
-	return true;
-}
-
-enum sent { SENT_ALL, SENT_PART, SENT_FAILED, SENT_NO_BODY };
-
-static enum sent send_some(struct worker *w)
-{
-	while (buf_len(&w->send) > 0) {
-		ssize_t n = send(w->fd, buf_head(&w->send), buf_len(&w->send), MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			ev_io_start(w->broker->loop, &w->write_io);
-			return SENT_PART;
-		}
-		if (n < 0)
-			return SENT_FAILED;
-		w->sent_any = true;
-		buf_consume(&w->send, (size_t)n);
-	}
-	return SENT_ALL;
-}
-
 /* ---- the probe ---- */
 
 static void probe(struct worker *w);
 
 static void probe_later(struct worker *w)
 {
-	disconnect(w);
+	wire_close(&w->wire);
 	if (w->state == WORKER_FREEING && ++w->reprobes > REPROBES_MAX) {
 		log_warning("child %d takes no connections any more", (int)w->pid);
 		worker_stop(w, "takes no connections");
@@ -127,21 +73,10 @@ static void on_probe_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
 		probe(w);
 }
 
-/* Asks for FCGI_MPXS_CONNS. The answer comes when the worker accepts. libfcgi
- * answers only if there is padding. */
+/* The answer comes when the worker accepts. */
 static void probe(struct worker *w)
 {
-	static const char name[] = "FCGI_MPXS_CONNS";
-	static const uint8_t padding[PROBE_PADDING] = {0};
-	struct record_header header = {.type = FCGI_GET_VALUES,
-				       .content_len = (uint16_t)params_pair_len(sizeof name - 1, 0),
-				       .padding_len = PROBE_PADDING};
-	uint8_t encoded[RECORD_HEADER_LEN];
-
-	record_header_encode(encoded, &header);
-	if (!connect_anew(w) || !buf_append(&w->send, encoded, sizeof encoded) ||
-	    !params_append(&w->send, name, sizeof name - 1, "", 0) ||
-	    !buf_append(&w->send, padding, sizeof padding) || send_some(w) == SENT_FAILED)
+	if (!wire_connect(&w->wire, w->socket_fd) || !wire_send_probe(&w->wire))
 		probe_later(w);
 }
 
@@ -216,7 +151,7 @@ static void lose_connection(struct worker *w, const char *how)
 
 	remember_request(w);
 	w->request = NULL;
-	disconnect(w);
+	wire_close(&w->wire);
 	if (r && !w->exited)
 		log_debug("child %d %s in mid-request", (int)w->pid, how);
 	if (!w->exited && was == WORKER_BUSY)
@@ -235,7 +170,7 @@ void worker_stop(struct worker *w, const char *reason)
 	remember_request(w);
 	w->request = NULL;
 	w->told_to_end = true;
-	disconnect(w);
+	wire_close(&w->wire);
 	ev_timer_stop(w->broker->loop, &w->probe_timer);
 	worker_move(w, WORKER_STOPPING);
 	if (w->exited)
@@ -270,65 +205,18 @@ static void break_off(struct worker *w, const char *reason)
 
 /* ---- the request ---- */
 
-/* Keeps a chunk of the body, and then its end, in the send buffer. */
-static bool fill_body(struct worker *w)
-{
-	struct request *r = w->request;
-	int64_t total = request_body_bytes(r);
-
-	while (w->body_sent < total && buf_len(&w->send) < BODY_CHUNK_BYTES) {
-		struct record_header h = {.type = FCGI_STDIN, .id = 1};
-		int64_t left = total - w->body_sent;
-		h.content_len = (uint16_t)(left < BODY_CHUNK_BYTES ? left : BODY_CHUNK_BYTES);
-		if (!buf_reserve(&w->send, RECORD_HEADER_LEN + (size_t)h.content_len))
-			return false;
-		record_header_encode(buf_tail(&w->send), &h);
-		if (!spool_read(&r->body, w->body_sent, buf_tail(&w->send) + RECORD_HEADER_LEN, h.content_len))
-			return false;
-		buf_commit(&w->send, RECORD_HEADER_LEN + (size_t)h.content_len);
-		w->body_sent += h.content_len;
-		if (w->body_sent == total)
-			return record_append_stream_end(&w->send, FCGI_STDIN, 1);
-	}
-	return true;
-}
-
-/* SENT_NO_BODY: the rest of the body cannot be read back. */
-static enum sent send_request(struct worker *w)
-{
-	int64_t total = request_body_bytes(w->request);
-	enum sent sent;
-
-	while ((sent = send_some(w)) == SENT_ALL && w->body_sent < total) {
-		if (!fill_body(w))
-			return SENT_NO_BODY;
-	}
-	return sent;
-}
-
-static bool load_request(struct worker *w)
-{
-	buf_reset(&w->send, SEND_KEEP_BYTES);
-	w->body_sent = 0;
-	w->sent_any = false;
-	w->words.last[0] = '\0';
-	if (!request_frame(w->request, &w->send))
-		return false;
-	if (request_body_bytes(w->request) == 0)
-		return record_append_stream_end(&w->send, FCGI_STDIN, 1);
-	return fill_body(w);
-}
-
-/* SENT_FAILED: not a byte was taken, so that nothing can have been run. If it
+/* WIRE_FAILED: not a byte was taken, so that nothing can have been run. If it
  * broke later, the read side will tell what became of the request. */
-static enum sent begin_sending(struct worker *w)
+static enum wire_sent begin_sending(struct worker *w)
 {
-	enum sent sent = w->fd >= 0 ? send_request(w) : SENT_FAILED;
+	struct wire *wire = &w->wire;
+	enum wire_sent sent = wire->fd >= 0 ? wire_send(wire, w->request) : WIRE_FAILED;
 
 	/* A program may have closed its idle connection in the meantime. */
-	if (sent == SENT_FAILED && !w->sent_any)
-		sent = connect_anew(w) && load_request(w) ? send_request(w) : SENT_FAILED;
-	return sent == SENT_FAILED && w->sent_any ? SENT_PART : sent;
+	if (sent == WIRE_FAILED && !wire->sent_any)
+		sent = wire_connect(wire, w->socket_fd) && wire_load(wire, w->request) ? wire_send(wire, w->request)
+										       : WIRE_FAILED;
+	return sent == WIRE_FAILED && wire->sent_any ? WIRE_SENT_PART : sent;
 }
 
 /* The worker would wait for the rest for ever. */
@@ -347,14 +235,15 @@ bool worker_dispatch(struct worker *w, struct request *r)
 	worker_move(w, WORKER_BUSY);
 	w->request = r;
 	request_on_dispatch(r, w);
-	if (!load_request(w)) {
+	w->words.last[0] = '\0';
+	if (!wire_load(&w->wire, r)) {
 		w->request = NULL;
 		worker_move(w, WORKER_IDLE);
 		request_fail(r, REPLY_NO_SPACE);
 		return true;
 	}
-	enum sent sent = begin_sending(w);
-	if (sent == SENT_FAILED) {
+	enum wire_sent sent = begin_sending(w);
+	if (sent == WIRE_FAILED) {
 		w->request = NULL;
 		request_on_undelivered(r);
 		start_freeing(w);
@@ -363,7 +252,7 @@ bool worker_dispatch(struct worker *w, struct request *r)
 	double timeout_s = (double)w->broker->settings->request_terminate_timeout_ms / 1e3;
 	if (timeout_s > 0)
 		set_timer(w, timeout_s);
-	if (sent == SENT_NO_BODY)
+	if (sent == WIRE_NO_BODY)
 		give_up_body(w);
 	return true;
 }
@@ -378,8 +267,8 @@ static void request_done(struct worker *w, uint32_t app_status)
 	w->requests++;
 	backoff_succeed(&w->broker->start_backoff);
 	set_timer(w, 0);
-	if (buf_len(&w->send) > 0)
-		disconnect(w); /* it answered before it had read the body to its end */
+	if (buf_len(&w->wire.send) > 0)
+		wire_close(&w->wire); /* it answered before it had read the body to its end */
 	if (!w->exited)
 		worker_move(w, WORKER_IDLE);
 	request_on_end(r, app_status);
@@ -458,11 +347,11 @@ static void feed(struct worker *w, const uint8_t *data, size_t len)
 {
 	struct record_piece piece;
 	enum record_result result = RECORD_PIECE;
-	uint32_t connection = w->connection; /* descriptors are reused at once */
+	uint32_t connection = w->wire.connections; /* descriptors are reused at once */
 
-	while (w->connection == connection && (result = record_reader_next(&w->reader, &data, &len, &piece)) == RECORD_PIECE)
+	while (w->wire.connections == connection && (result = record_reader_next(&w->wire.reader, &data, &len, &piece)) == RECORD_PIECE)
 		on_piece(w, &piece);
-	if (w->connection == connection && result == RECORD_BAD_VERSION)
+	if (w->wire.connections == connection && result == RECORD_BAD_VERSION)
 		break_off(w, "it sent bytes that are not FastCGI records");
 }
 
@@ -472,7 +361,7 @@ static void pause_or_flush(struct worker *w, struct request *r)
 		return; /* it ended in this batch and has been flushed */
 	conn_flush(r->conn);
 	if (w->request == r && request_output_full(r))
-		ev_io_stop(w->broker->loop, &w->read_io);
+		ev_io_stop(w->broker->loop, &w->wire.read_io);
 }
 
 /* False: nothing more is there now, or the connection is gone. */
@@ -480,7 +369,7 @@ static bool read_once(struct worker *w)
 {
 	struct broker *b = w->broker;
 	struct request *r = w->request;
-	ssize_t n = recv(w->fd, b->scratch, sizeof b->scratch, MSG_DONTWAIT);
+	ssize_t n = recv(w->wire.fd, b->scratch, sizeof b->scratch, MSG_DONTWAIT);
 
 	if (n < 0 && errno == EINTR)
 		return true;
@@ -492,34 +381,30 @@ static bool read_once(struct worker *w)
 	}
 	feed(w, b->scratch, (size_t)n);
 	pause_or_flush(w, r);
-	return w->fd >= 0;
+	return w->wire.fd >= 0;
 }
 
 static void on_worker_readable(struct ev_loop *loop, struct ev_io *io, int events)
 {
 	(void)loop, (void)events;
-	(void)read_once(container_of(io, struct worker, read_io));
+	(void)read_once(container_of(io, struct worker, wire.read_io));
 }
 
 static void on_worker_writable(struct ev_loop *loop, struct ev_io *io, int events)
 {
-	struct worker *w = container_of(io, struct worker, write_io);
-	enum sent sent;
+	struct worker *w = container_of(io, struct worker, wire.write_io);
 
 	(void)events;
 	ev_io_stop(loop, io);
-	sent = w->request ? send_request(w) : send_some(w);
-	/* Its answer may be there already: the read side tells what became of it. */
-	if (sent == SENT_FAILED)
-		buf_reset(&w->send, SEND_KEEP_BYTES);
-	else if (sent == SENT_NO_BODY)
+	/* If it is broken the read side tells: an answer may be there already. */
+	if (wire_send(&w->wire, w->request) == WIRE_NO_BODY)
 		give_up_body(w);
 }
 
 void worker_resume(struct worker *w)
 {
-	if (w->fd >= 0 && w->state == WORKER_BUSY)
-		ev_io_start(w->broker->loop, &w->read_io);
+	if (w->wire.fd >= 0 && w->state == WORKER_BUSY)
+		ev_io_start(w->broker->loop, &w->wire.read_io);
 }
 
 /* ---- time limits ---- */
@@ -572,11 +457,8 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 	w->broker = b;
 	w->pid = pid;
 	w->socket_fd = socket_fd;
-	w->fd = -1;
 	w->started_us = broker_now_us();
-	buf_init(&w->send);
-	ev_io_init(&w->read_io, on_worker_readable, -1, EV_READ);
-	ev_io_init(&w->write_io, on_worker_writable, -1, EV_WRITE);
+	wire_init(&w->wire, b->loop, on_worker_readable, on_worker_writable);
 	ev_timer_init(&w->timer, on_worker_timer, 0., 0.);
 	ev_timer_init(&w->probe_timer, on_probe_timer, 0., 0.);
 	words_init(&w->words, b, pid, err_fd);
@@ -603,7 +485,7 @@ static void log_exit(const struct worker *w, int status, int64_t age_ms)
 /* What it sent before it died still counts: the answer may be complete. */
 static void read_the_rest(struct worker *w)
 {
-	while (w->fd >= 0 && read_once(w)) {
+	while (w->wire.fd >= 0 && read_once(w)) {
 	}
 	if (w->request)
 		lose_connection(w, "died");
@@ -619,7 +501,7 @@ void worker_on_exit(struct worker *w, int status)
 	remember_request(w);
 	read_the_rest(w);
 	log_exit(w, status, (broker_now_us() - w->started_us) / 1000);
-	disconnect(w);
+	wire_close(&w->wire);
 	ev_timer_stop(b->loop, &w->timer);
 	ev_timer_stop(b->loop, &w->probe_timer);
 	close(w->socket_fd);
@@ -635,7 +517,7 @@ void worker_collect(struct broker *b)
 	list_each(node, tmp, &b->workers[WORKER_DEAD]) {
 		struct worker *w = container_of(node, struct worker, node);
 		list_remove(node);
-		buf_fini(&w->send);
+		wire_fini(&w->wire);
 		free(w);
 	}
 }

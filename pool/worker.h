@@ -18,10 +18,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "pool/wire.h"
 #include "pool/words.h"
-#include "protocol/buf.h"
 #include "protocol/list.h"
-#include "protocol/record.h"
 
 struct broker;
 struct request;
@@ -39,18 +38,11 @@ struct worker {
 	struct broker *broker;
 	pid_t pid;
 	int socket_fd; /* O_PATH: what connect() goes to */
-	int fd;        /* the private connection; -1: none */
-	struct ev_io read_io;
-	struct ev_io write_io;
+	struct wire wire;
 	struct ev_timer timer; /* of the state: start, terminate or kill */
 	struct ev_timer probe_timer;
-	struct record_reader reader;
 	uint8_t end_body[8]; /* END_REQUEST cut into pieces */
 	uint8_t end_have;
-	struct buf send;
-	int64_t body_sent;
-	bool sent_any;       /* of the request being sent */
-	uint32_t connection; /* counts the private connections */
 	uint32_t reprobes;
 	struct request *request; /* BUSY only */
 	bool ready_once;         /* it answered a probe in its life */
