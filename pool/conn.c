@@ -179,17 +179,24 @@ static bool write_once(struct conn *c)
 	return false;
 }
 
-/* Input is left unread while answers wait to be taken (a peer that sends on
- * without reading gets no more buffers), and after the peer's end of file. */
+/* A peer that sends on without reading its answers gets no more buffers. */
+static bool is_stuck(const struct conn *c)
+{
+	const struct request *first = first_request(c);
+	return buf_len(&c->ctl) > CTL_MAX_BYTES || (first && (first->ended || request_output_full(first)));
+}
+
+/* Input is left unread while answers wait to be taken, and after the peer's
+ * end of file. What was read too early goes before what is there to read. */
 static void update_reading(struct conn *c)
 {
-	struct request *first = first_request(c);
-	bool stuck = buf_len(&c->ctl) > CTL_MAX_BYTES || (first && (first->ended || request_output_full(first)));
-
-	if (stuck || c->half_closed)
+	if (is_stuck(c) || c->half_closed) {
 		ev_io_stop(c->broker->loop, &c->read_io);
-	else
-		ev_io_start(c->broker->loop, &c->read_io);
+		return;
+	}
+	ev_io_start(c->broker->loop, &c->read_io);
+	if (buf_len(&c->held) > 0)
+		ev_feed_event(c->broker->loop, &c->read_io, EV_READ);
 }
 
 void conn_flush(struct conn *c)
@@ -280,7 +287,8 @@ static void on_event(struct conn *c, enum mux_event event, const struct mux_item
 	}
 }
 
-static void conn_feed(struct conn *c, const uint8_t *data, size_t len)
+/* How much of the input has to wait until answers are taken. */
+static size_t conn_feed(struct conn *c, const uint8_t *data, size_t len)
 {
 	struct mux_item item;
 	enum mux_event event;
@@ -290,9 +298,32 @@ static void conn_feed(struct conn *c, const uint8_t *data, size_t len)
 		on_event(c, event, &item);
 		if (event == MUX_REPLIED || event == MUX_REFUSED)
 			conn_flush(c);
-	} while (event != MUX_NEED_MORE && c->state == CONN_OPEN);
-	if (c->state == CONN_OPEN)
+	} while (event != MUX_NEED_MORE && c->state == CONN_OPEN && !is_stuck(c));
+	return c->state == CONN_OPEN ? len : 0;
+}
+
+static void feed_read(struct conn *c, const uint8_t *data, size_t len)
+{
+	size_t left = conn_feed(c, data, len);
+
+	if (c->state != CONN_OPEN)
+		return;
+	if (buf_append(&c->held, data + len - left, left))
 		update_reading(c);
+	else
+		conn_close(c, "out of memory");
+}
+
+static void feed_held(struct conn *c)
+{
+	size_t left = conn_feed(c, buf_head(&c->held), buf_len(&c->held));
+
+	if (c->state != CONN_OPEN)
+		return;
+	buf_consume(&c->held, buf_len(&c->held) - left);
+	if (left == 0)
+		buf_reset(&c->held, 0);
+	update_reading(c);
 }
 
 bool conn_peer_gone(const struct conn *c)
@@ -327,8 +358,12 @@ static void conn_eof(struct conn *c)
 void conn_read(struct conn *c)
 {
 	struct broker *b = c->broker;
-	ssize_t n = recv(c->fd, b->scratch, sizeof b->scratch, MSG_DONTWAIT);
 
+	if (c->state == CONN_OPEN && buf_len(&c->held) > 0) {
+		feed_held(c);
+		return;
+	}
+	ssize_t n = recv(c->fd, b->scratch, sizeof b->scratch, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return;
 	if (n < 0)
@@ -340,7 +375,7 @@ void conn_read(struct conn *c)
 	else if (n == 0)
 		conn_close(c, "lingered to the end");
 	else
-		conn_feed(c, b->scratch, (size_t)n);
+		feed_read(c, b->scratch, (size_t)n);
 }
 
 static void on_conn_readable(struct ev_loop *loop, struct ev_io *io, int events)
@@ -369,6 +404,7 @@ void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer)
 	ev_io_init(&c->write_io, on_conn_writable, fd, EV_WRITE);
 	mux_init(&c->mux, &b->limits);
 	buf_init(&c->ctl);
+	buf_init(&c->held);
 	list_init(&c->requests);
 	list_init(&c->node);
 	list_add_tail(&b->conns, &c->node);
@@ -393,6 +429,7 @@ void conn_collect(struct broker *b)
 		struct conn *c = container_of(node, struct conn, node);
 		mux_fini(&c->mux);
 		buf_fini(&c->ctl);
+		buf_fini(&c->held);
 		free(c);
 	}
 	list_init(&b->retired_conns);

@@ -30,6 +30,7 @@ struct conn {
 	struct ev_io write_io;
 	struct mux mux;
 	struct buf ctl;       /* whole records that precede every request's */
+	struct buf held;      /* input that was read, but has to wait */
 	struct list requests; /* in order of arrival, which is that of the answers */
 	int64_t linger_until_us;
 	bool keep;        /* FCGI_KEEP_CONN of the last request */

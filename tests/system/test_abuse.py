@@ -4,7 +4,7 @@ import resource
 import signal
 
 import fcgi
-from harness import descendants, limit_files, wait_until
+from harness import check_peak_memory, descendants, limit_files, wait_until
 
 
 def test_words_without_end_of_a_dead_workers_child_do_not_hang_the_pool(h2fpm):
@@ -87,3 +87,35 @@ def test_logs_that_may_not_grow_end_nothing(h2fpm):
     server.wait_workers(2, without=old[:1])
     assert server.process.poll() is None and server.pool_pids() == [pool]
     assert server.get().status == 200
+
+
+def test_signal_to_reopen_logs_that_hits_all_of_a_name_ends_nothing(h2fpm):
+    server = h2fpm()
+    pool = server.pool_pid
+    for pid in (server.master, pool):
+        os.kill(pid, signal.SIGUSR1)
+    assert server.get().status == 200
+    assert server.pool_pids() == [pool]
+
+
+def test_requests_sent_ahead_wait_for_a_client_that_does_not_read(h2fpm):
+    """Tiny requests whose answers are larger, by clients that take none. Later
+    they do, and none is missing."""
+    server = h2fpm(pool={"ping.path": "/ping"})
+    ping = fcgi.request({"SCRIPT_NAME": "/ping", "REQUEST_METHOD": "GET"})
+    count = 200000 // len(ping)
+    conns = [server.connect() for _ in range(40)]
+    for conn in conns:
+        conn.sock.setblocking(False)
+        conn.sent = conn.sock.send(ping * count)
+    assert server.get().status == 200
+    check_peak_memory(server.pool_pid, 24 * 1024)
+    for conn in conns:
+        conn.sock.settimeout(20)
+        for _ in range(conn.sent // len(ping)):
+            assert conn.read_response().body == b"pong"
+    assert conns[0].quiet()
+    conns[0].send((ping * count)[conns[0].sent % len(ping) :][: -conns[0].sent % len(ping)])
+    assert conns[0].sent % len(ping) == 0 or conns[0].read_response().body == b"pong"
+    for conn in conns:
+        conn.close()
