@@ -100,10 +100,10 @@ static bool accept_one(struct broker *b, int listener)
 	socklen_t len = sizeof peer;
 
 	if (!may_accept(b)) {
+		long long used = b->conn_count + b->spool_count;
 		set_accepting(b, false);
 		log_limited(&b->accept_gate, 60000, LOG_LEVEL_WARNING,
-			    "%lld descriptors are in use: further connections wait in the backlog",
-			    (long long)(b->conn_count + b->spool_count));
+			    "%lld descriptors are in use: further connections wait in the backlog", used);
 		return false;
 	}
 	int fd = accept4(listener, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
