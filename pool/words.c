@@ -8,6 +8,10 @@
 #include "pool/broker.h"
 #include "protocol/list.h"
 
+/* At a time: one that talks without end, in lines of a byte each, must not keep
+ * the others waiting. And at the end as much as a pipe holds. */
+enum { READ_BYTES = 2048, LAST_READS = 65536 / READ_BYTES };
+
 static void log_undecorated(const char *text)
 {
 	char line[WORDS_MAX + 2];
@@ -43,7 +47,7 @@ static void on_bytes(struct words *words, const uint8_t *data, size_t len)
 static bool read_some(struct words *words)
 {
 	struct broker *b = words->broker;
-	ssize_t n = read(words->fd, b->scratch, sizeof b->scratch);
+	ssize_t n = read(words->fd, b->scratch, READ_BYTES);
 
 	if (n > 0)
 		on_bytes(words, b->scratch, (size_t)n);
@@ -72,7 +76,7 @@ void words_init(struct words *words, struct broker *b, pid_t pid, int fd)
 void words_fini(struct words *words)
 {
 	/* A descendant may hold the pipe and go on writing: read what is there now. */
-	for (int i = 0; i < 16 && ev_is_active(&words->io) && read_some(words); i++) {
+	for (int i = 0; i < LAST_READS && ev_is_active(&words->io) && read_some(words); i++) {
 	}
 	if (words->line_len > 0)
 		on_line(words);

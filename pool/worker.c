@@ -18,6 +18,7 @@
 
 enum {
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
+	READS_AFTER_DEATH = 16, /* more than a socket holds */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 };
 
@@ -482,10 +483,11 @@ static void log_exit(const struct worker *w, int status, int64_t age_ms)
 		  w->last_request, told_why ? "; its last words: " : "", told_why ? w->words.last : "");
 }
 
-/* What it sent before it died still counts: the answer may be complete. */
+/* What it sent before it died still counts: the answer may be complete. But a
+ * process that a script started may hold the connection and write on for ever. */
 static void read_the_rest(struct worker *w)
 {
-	while (w->wire.fd >= 0 && read_once(w)) {
+	for (int i = 0; i < READS_AFTER_DEATH && w->wire.fd >= 0 && read_once(w); i++) {
 	}
 	if (w->request)
 		lose_connection(w, "died");

@@ -2,6 +2,7 @@
 import os
 import resource
 import signal
+import time
 
 import fcgi
 from harness import check_peak_memory, descendants, limit_files, wait_until
@@ -19,6 +20,23 @@ def test_words_without_end_of_a_dead_workers_child_do_not_hang_the_pool(h2fpm):
     wait_until(lambda: worker not in descendants(server.master), what="the worker reaped")
     assert server.get(timeout=3).status == 200
     assert server.pool_pids() == [pool] and worker in old
+
+
+def test_words_without_end_do_not_keep_the_others_waiting(h2fpm):
+    server = h2fpm(pool={"catch_workers_output": "yes"})
+    server.site.script("flood.php", "<?php exec('yes x >&2 </dev/null & echo $!', $out); echo $out[0];")
+    child = int(server.get("/flood.php").text)
+    server.seen.add(child)
+    try:
+        server.wait_log("said into stderr")
+        took = []
+        for _ in range(21):
+            began = time.monotonic()
+            assert server.get().status == 200
+            took.append(time.monotonic() - began)
+        assert sorted(took)[10] < 0.05, took
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def open_files(pid):
