@@ -49,7 +49,7 @@ http {{
 	include /etc/nginx/fastcgi_params;
 	fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
 	# Kept-alive connections for h2fpm; php-fpm is at its best without.
-	upstream h2fpm {{ server unix:{dir}/run/h2fpm.sock; keepalive 64; keepalive_requests 1000000; }}
+	upstream h2fpm {{ server unix:{dir}/run/h2fpm.sock; keepalive 1024; keepalive_requests 1000000; }}
 	upstream fpm {{ server unix:{dir}/run/fpm.sock; }}
 	server {{
 		listen 127.0.0.1:{h2fpm_port} ssl http2; listen 127.0.0.1:{h2fpm_plain};
