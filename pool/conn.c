@@ -443,8 +443,18 @@ static void close_all(struct list *conns)
 		conn_close(container_of(first, struct conn, node), "stopping");
 }
 
+/* What has just come on a kept-alive connection still gets its 503. */
+static void read_all(struct list *conns)
+{
+	struct list *node, *tmp;
+
+	list_each(node, tmp, conns)
+		conn_read(container_of(node, struct conn, node));
+}
+
 void conn_close_all(struct broker *b)
 {
+	read_all(&b->conns);
 	close_all(&b->conns);
 	close_all(&b->lingering);
 	conn_collect(b);
