@@ -57,6 +57,7 @@ fuzz-replay: $(REPLAYS)
 
 # Each fuzzer in turn for TIME seconds; new inputs go to build/, not the checkout.
 fuzz:
+	@etc/deps.sh fuzz
 	+@$(MAKE) --no-print-directory $(LIBFUZZER) fuzzers
 	@for f in $(FUZZERS); do mkdir -p build/fuzz/corpus/$$f || exit 1; \
 		build/fuzz/fuzzers/$$f -max_total_time=$(TIME) -artifact_prefix=build/fuzz/ \
@@ -76,8 +77,9 @@ lint:
 	shellcheck etc/deps.sh etc/demo/run.sh .ci/run
 
 # PART=fanout, say, runs one part; tests/bench/bench --help lists them.
-bench: $(BUILD)/h2fpm
+bench:
 	@etc/deps.sh bench
+	@$(MAKE) --no-print-directory all
 	@H2FPM=$(abspath $(BUILD)/h2fpm) exec env --default-signal /usr/bin/python3 tests/bench/bench $(PART)
 
 deps:
@@ -114,7 +116,8 @@ help:
 	@echo 'make lint         cppcheck, clang-tidy, shellcheck'
 	@echo 'make asan, clang  the same sources with sanitizers, with clang'
 	@echo 'make install      PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); make uninstall'
-	@echo 'make deps, clean'
+	@echo 'make deps         what the program and the demo need from Debian 12 (as root)'
+	@echo 'make clean'
 
 $(BUILD)/h2fpm: $(OBJECTS)
 	$(LINK) $(LIBS)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what is missing for one of: run, test, lint, bench (Debian 12). As an
+# Installs what is missing for one of: run, test, fuzz, lint, bench (Debian 12). As an
 # ordinary user it prints the one command that root has to run, and fails.
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
@@ -9,10 +9,11 @@ case ${1-} in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${run[@]}" clang libcmocka-dev python3 python3-pytest python3-selenium chromium chromium-driver
 	nghttp2-client apache2-utils php8.2-fpm) ;;
+fuzz) wanted=(clang libc6-dev make libev-dev libinih-dev libfcgi-dev) ;;
 bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm) ;;
 lint) wanted=(clang clang-tidy cppcheck shellcheck) ;;
 *)
-	echo "usage: ${0##*/} run|test|lint|bench" >&2
+	echo "usage: ${0##*/} run|test|fuzz|lint|bench" >&2
 	exit 64
 	;;
 esac
