@@ -87,7 +87,8 @@ deps:
 
 install: $(BUILD)/h2fpm
 	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/share/man/man5 \
-		$(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/doc/h2fpm/examples $(DESTDIR)/etc/h2fpm
+		$(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/doc/h2fpm/examples \
+		$(DESTDIR)/etc/h2fpm $(DESTDIR)/etc/logrotate.d
 	install -m 0755 $(BUILD)/h2fpm $(DESTDIR)$(PREFIX)/sbin/h2fpm
 	install -m 0644 $(wildcard etc/man/*.8) $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 $(wildcard etc/man/*.5) $(DESTDIR)$(PREFIX)/share/man/man5
@@ -95,10 +96,12 @@ install: $(BUILD)/h2fpm
 	chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/h2fpm.service
 	install -m 0644 pool.ini etc/nginx/h2fpm.conf $(DESTDIR)$(PREFIX)/share/doc/h2fpm/examples
 	[ -e $(DESTDIR)/etc/h2fpm/pool.ini ] || install -m 0644 pool.ini $(DESTDIR)/etc/h2fpm/pool.ini
+	[ -e $(DESTDIR)/etc/logrotate.d/h2fpm ] || install -m 0644 etc/logrotate/h2fpm $(DESTDIR)/etc/logrotate.d/h2fpm
 
 # The configuration stays: it may be someone's work.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/sbin/h2fpm $(DESTDIR)$(PREFIX)/lib/systemd/system/h2fpm.service
+	rm -f $(DESTDIR)$(PREFIX)/sbin/h2fpm $(DESTDIR)$(PREFIX)/lib/systemd/system/h2fpm.service \
+		$(DESTDIR)/etc/logrotate.d/h2fpm
 	rm -f $(patsubst etc/man/%,$(DESTDIR)$(PREFIX)/share/man/man8/%,$(wildcard etc/man/*.8)) \
 		$(patsubst etc/man/%,$(DESTDIR)$(PREFIX)/share/man/man5/%,$(wildcard etc/man/*.5))
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/h2fpm
