@@ -69,8 +69,9 @@ def test_quit_finishes_what_runs_and_what_waits(h2fpm):
     server.seen.update(server.workers())
     server.process.send_signal(signal.SIGQUIT)
 
-    # the drain has begun when it is logged or the socket is gone
-    wait_until(lambda: not os.path.exists(server.socket) or server.log_lines("inish"), 5, "the drain begins")
+    # the drain has begun when the pool process has closed its listener (pool/link.h: descriptor 7)
+    listener = "/proc/%d/fd/7" % server.pool_pid
+    wait_until(lambda: not os.path.exists(listener), 5, "the drain begins")
     response = kept.request(server.params())
     assert response.status == 503 and int(response.headers["retry-after"]) > 0, response
     assert server.process.poll() is None
