@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what is missing for one of: run, test, fuzz, lint, bench (Debian 12). As an
-# ordinary user it prints the one command that root has to run, and fails.
+# Installs what is missing for one of: run, test, fuzz, lint, bench (Debian 12).
+# As an ordinary user it prints the one command that root has to run, and fails.
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
