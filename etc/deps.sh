@@ -9,7 +9,7 @@ case ${1-} in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${run[@]}" clang libcmocka-dev python3 python3-pytest python3-selenium chromium chromium-driver
 	nghttp2-client apache2-utils php8.2-fpm) ;;
-fuzz) wanted=(clang libc6-dev make libev-dev libinih-dev libfcgi-dev) ;;
+fuzz) wanted=(clang libclang-rt-dev llvm libc6-dev make libev-dev libinih-dev libfcgi-dev) ;;
 bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm) ;;
 lint) wanted=(clang clang-tidy cppcheck shellcheck) ;;
 *)
