@@ -2,15 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -20,6 +19,8 @@
 #include "fpm/priv.h"
 #include "pool/link.h"
 #include "pool/pool.h"
+
+enum { NICE_LEAD = 10 }; /* of a pool process before its workers */
 
 /* Every source is first moved above all targets, else putting one in place
  * could overwrite another that is still to be moved. */
@@ -168,14 +169,23 @@ static bool become_user(const struct pool_settings *pool)
 	return true;
 }
 
+/* What the pool process does is short and all of its workers wait for it: it
+ * must not queue for a processor behind them. Only root may do that. */
+static void raise_priority(struct pool_settings *pool)
+{
+	pool->worker_nice = getpriority(PRIO_PROCESS, 0);
+	(void)setpriority(PRIO_PROCESS, 0, pool->worker_nice - NICE_LEAD);
+}
+
 static int run_pool(const struct conf *conf, int listen_count)
 {
-	const struct pool_settings *pool = conf->pools[0];
+	struct pool_settings *pool = conf->pools[0];
 	char scope[128];
 
 	snprintf(scope, sizeof(scope), "pool %s", pool->name);
 	log_set_scope(scope);
 	log_set_level((enum log_level)conf->global.log_level);
+	raise_priority(pool);
 	if (!become_user(pool))
 		return EX_SOFTWARE;
 	if (!bind_to_master()) { /* again: a change of user has undone it */

@@ -81,6 +81,7 @@ struct broker {
 	struct list conns; /* open ones */
 	struct list lingering;
 	struct ev_timer linger_timer;
+	struct list dirty_conns;
 	struct list retired_conns;
 	int64_t conn_count; /* descriptors in use by clients */
 	int64_t spool_count; /* and by spool files */

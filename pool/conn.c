@@ -32,6 +32,7 @@ static void conn_retire(struct conn *c)
 	assert(list_empty(&c->requests));
 	ev_io_stop(b->loop, &c->read_io);
 	ev_io_stop(b->loop, &c->write_io);
+	list_remove(&c->dirty);
 	close(c->fd);
 	c->fd = -1;
 	c->state = CONN_CLOSED;
@@ -217,6 +218,22 @@ void conn_flush(struct conn *c)
 	if (first && first->worker && !request_output_full(first))
 		worker_resume(first->worker);
 	update_reading(c);
+}
+
+void conn_flush_soon(struct conn *c)
+{
+	list_remove(&c->dirty);
+	list_add_tail(&c->broker->dirty_conns, &c->dirty);
+}
+
+void conn_flush_dirty(struct broker *b)
+{
+	struct list *first;
+
+	while ((first = list_first(&b->dirty_conns)) != NULL) {
+		list_remove(first);
+		conn_flush(container_of(first, struct conn, dirty));
+	}
 }
 
 static void on_conn_writable(struct ev_loop *loop, struct ev_io *io, int events)
@@ -406,6 +423,7 @@ void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer)
 	buf_init(&c->ctl);
 	buf_init(&c->held);
 	list_init(&c->requests);
+	list_init(&c->dirty);
 	list_init(&c->node);
 	list_add_tail(&b->conns, &c->node);
 	b->conn_count++;
@@ -418,6 +436,7 @@ void conn_init_lists(struct broker *b)
 	list_init(&b->conns);
 	list_init(&b->lingering);
 	list_init(&b->retired_conns);
+	list_init(&b->dirty_conns);
 	ev_timer_init(&b->linger_timer, on_linger_timer, 0., 0.);
 }
 

@@ -31,6 +31,7 @@ struct conn {
 	struct mux mux;
 	struct buf ctl;       /* whole records that precede every request's */
 	struct buf held;      /* input that was read, but has to wait */
+	struct list dirty;    /* on broker.dirty_conns: to be flushed in this turn */
 	struct list requests; /* in order of arrival, which is that of the answers */
 	int64_t linger_until_us;
 	bool keep;        /* FCGI_KEEP_CONN of the last request */
@@ -45,6 +46,10 @@ void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer);
 void conn_read(struct conn *c);
 /* Writes what there is for the client; may close the connection. */
 void conn_flush(struct conn *c);
+/* The same at the end of the turn, when workers have got their next requests:
+ * whoever is woken by a write may take the processor from us at once. */
+void conn_flush_soon(struct conn *c);
+void conn_flush_dirty(struct broker *b);
 /* Closes at once; its requests are told. reason: a constant text. */
 void conn_close(struct conn *c, const char *reason);
 /* For a peer that half-closed: whether it has gone altogether since. */

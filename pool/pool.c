@@ -177,6 +177,7 @@ static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events
 	(void)events;
 	crew_fill(b);
 	crew_dispatch(b);
+	conn_flush_dirty(b);
 	if (b->phase == BROKER_DRAINING && is_drained(b))
 		stop_now(b);
 	write_access_log(b);

@@ -161,6 +161,13 @@ static void request_ended(struct request *r)
 	if (r->stream.input != MUX_INPUT_CLOSED)
 		c->unread = true;
 	mux_finish(&c->mux, &r->stream);
+}
+
+static void request_end_now(struct request *r)
+{
+	struct conn *c = r->conn;
+
+	request_ended(r);
 	conn_flush(c);
 }
 
@@ -184,7 +191,7 @@ void request_reply_with(struct request *r, int status, const char *headers, cons
 	    !record_append_stream(out, FCGI_STDOUT, id, body, strlen(body)) || !append_end(r, 0, true))
 		conn_close(r->conn, "out of memory");
 	else
-		request_ended(r);
+		request_end_now(r);
 }
 
 void request_reply(struct request *r, enum reply reply)
@@ -213,7 +220,7 @@ static void request_cut(struct request *r, const char *reason)
 		return;
 	}
 	c->keep = false;
-	request_ended(r);
+	request_end_now(r);
 }
 
 void request_fail(struct request *r, enum reply reply)
@@ -270,7 +277,7 @@ void request_on_abort(struct request *r)
 	if (r->status == 0)
 		r->status = STATUS_CLIENT_GONE;
 	if (append_end(r, 0, r->answering))
-		request_ended(r);
+		request_end_now(r);
 	else
 		conn_close(r->conn, "out of memory");
 }
@@ -436,10 +443,13 @@ void request_on_end(struct request *r, uint32_t app_status)
 {
 	r->broker->counters.finished++;
 	r->worker = NULL;
-	if (append_end(r, app_status, true))
-		request_ended(r);
-	else
+	if (!append_end(r, app_status, true)) {
 		request_cut(r, "out of memory");
+		return;
+	}
+	struct conn *c = r->conn;
+	request_ended(r);
+	conn_flush_soon(c);
 }
 
 void request_on_undelivered(struct request *r)

@@ -57,6 +57,7 @@ struct pool_settings {
 
 	/* ours */
 	char *worker_command;
+	int worker_nice; /* no directive: the nice value that the master has */
 	int64_t worker_start_timeout_ms;
 	int64_t queue_max;
 	int64_t queue_timeout_ms;

@@ -283,6 +283,7 @@ static void run_child(const struct pool_settings *settings, char **argv, char **
 		_exit(EXIT_NOT_STARTED);
 	close_range(3, ~0U, 0);
 	setrlimit(RLIMIT_NOFILE, nofile);
+	setpriority(PRIO_PROCESS, 0, settings->worker_nice);
 	if (settings->chdir && chdir(settings->chdir) != 0)
 		fail(settings->chdir);
 	execvpe(argv[0], argv, envp); /* looked up in the broker's PATH */

@@ -360,8 +360,8 @@ static void pause_or_flush(struct worker *w, struct request *r)
 {
 	if (w->request != r || !r)
 		return; /* it ended in this batch and has been flushed */
-	conn_flush(r->conn);
-	if (w->request == r && request_output_full(r))
+	conn_flush_soon(r->conn);
+	if (request_output_full(r))
 		ev_io_stop(w->broker->loop, &w->wire.read_io);
 }
 

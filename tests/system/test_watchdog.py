@@ -47,6 +47,15 @@ def test_worker_told_to_go_fails_nothing_and_is_replaced(h2fpm, how):
         server.wait_workers(2, without=old[:1])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
+def test_pool_process_comes_before_its_workers_and_they_are_as_the_master(h2fpm):
+    server = h2fpm()
+    workers = server.wait_workers(2)
+    master = os.getpriority(os.PRIO_PROCESS, server.master)
+    assert os.getpriority(os.PRIO_PROCESS, server.pool_pid) == max(master - 10, -20)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in workers} == {master}
+
+
 def test_all_idle_workers_killed_at_once_are_replaced(h2fpm):
     server = h2fpm(pool={"pm.max_children": 4})
     old = server.wait_workers(4)
