@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -43,20 +44,33 @@ bool check_listen_access(const struct pool_settings *pool, struct listen_access 
 	return true;
 }
 
-static bool check_directory(const char *pool, const char *directive, const char *path, int mode)
+/* With the place of the section: which of its lines it is only the file's
+ * reader knew. */
+static void tell(const struct pool_settings *pool, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const struct pool_settings *pool, const char *format, ...)
+{
+	char text[2 * REASON_BYTES];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_error("%s:%d: [pool %s] %s", pool->conf_file, pool->conf_line, pool->name, text);
+}
+
+static bool check_directory(const struct pool_settings *pool, const char *directive, const char *path, int mode)
 {
 	if (path == NULL || faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0)
 		return true;
-	log_error("[pool %s] %s '%s' cannot be used by uid %u: %s (%d)", pool, directive, path, geteuid(),
-		  strerror(errno), errno);
+	tell(pool, "%s '%s' cannot be used by uid %u: %s (%d)", directive, path, geteuid(), strerror(errno), errno);
 	return false;
 }
 
 static bool check_directories(const struct pool_settings *pool)
 {
-	bool ok = check_directory(pool->name, "chdir", pool->chdir, X_OK);
+	bool ok = check_directory(pool, "chdir", pool->chdir, X_OK);
 
-	return check_directory(pool->name, "request.spool_dir", pool->request_spool_dir, W_OK | X_OK) && ok;
+	return check_directory(pool, "request.spool_dir", pool->request_spool_dir, W_OK | X_OK) && ok;
 }
 
 /* In a process that has become the pool's user for the purpose: what root may
@@ -69,13 +83,13 @@ static bool check_as_user(const struct pool_settings *pool, const struct priv_id
 
 	if (pid == 0) {
 		if (!priv_drop(who, reason, sizeof(reason))) {
-			log_error("[pool %s] %s", pool->name, reason);
+			tell(pool, "%s", reason);
 			_exit(1);
 		}
 		_exit(check_directories(pool) ? 0 : 1);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
-		log_error("[pool %s] cannot check as its user: %s (%d)", pool->name, strerror(errno), errno);
+		tell(pool, "cannot check as its user: %s (%d)", strerror(errno), errno);
 		return false;
 	}
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -87,15 +101,15 @@ static bool check_user_as_root(const struct pool_settings *pool, bool allow_root
 	char reason[REASON_BYTES];
 
 	if (!priv_resolve(&who, pool->user, pool->group, reason, sizeof(reason))) {
-		log_error("[pool %s] %s", pool->name, reason);
+		tell(pool, "%s", reason);
 		return false;
 	}
 	if (!allow_root && pool->user == NULL) {
-		log_error("[pool %s] user has not been defined; to run the pool as root, start with -R", pool->name);
+		tell(pool, "user has not been defined; to run the pool as root, start with -R");
 		return false;
 	}
 	if (!allow_root && (who.uid == 0 || who.gid == 0)) {
-		log_error("[pool %s] please specify user and group other than root, or start with -R", pool->name);
+		tell(pool, "please specify user and group other than root, or start with -R");
 		return false;
 	}
 	return check_as_user(pool, &who);
@@ -132,15 +146,15 @@ static bool check_pool(const struct pool_settings *pool, bool allow_root)
 	bool ok = check_user(pool, allow_root);
 
 	if (!listen_parse(&address, pool->listen, reason, sizeof(reason))) {
-		log_error("[pool %s] listen: %s", pool->name, reason);
+		tell(pool, "listen: %s", reason);
 		ok = false;
 	}
 	if (!check_listen_access(pool, &access, reason, sizeof(reason))) {
-		log_error("[pool %s] %s", pool->name, reason);
+		tell(pool, "%s", reason);
 		ok = false;
 	}
 	if (pool->access_log != NULL && !logfile_check(pool->access_log, reason, sizeof(reason))) {
-		log_error("[pool %s] access.log: %s", pool->name, reason);
+		tell(pool, "access.log: %s", reason);
 		ok = false;
 	}
 	return ok;
@@ -152,11 +166,11 @@ bool check_all(const struct conf *conf, bool allow_root)
 	bool ok = true;
 
 	if (conf->global.error_log != NULL && !logfile_check(conf->global.error_log, reason, sizeof(reason))) {
-		log_error("error_log: %s", reason);
+		log_error("%s: error_log: %s", conf->file, reason);
 		ok = false;
 	}
 	if (conf->global.pid != NULL && !logfile_check(conf->global.pid, reason, sizeof(reason))) {
-		log_error("pid: %s", reason);
+		log_error("%s: pid: %s", conf->file, reason);
 		ok = false;
 	}
 	for (size_t i = 0; i < conf->pool_count; i++)
