@@ -71,7 +71,7 @@ struct broker {
 	const struct pool_settings *settings;
 	enum broker_phase phase;
 
-	/* frontend */
+	/* frontend, conn */
 	struct ev_io *listeners;
 	int listener_count;
 	bool accepting;
@@ -81,7 +81,7 @@ struct broker {
 	struct list conns; /* open ones */
 	struct list lingering;
 	struct ev_timer linger_timer;
-	struct list dirty_conns;
+	struct list dirty_conns; /* of the open ones: to be flushed at the turn's end */
 	struct list retired_conns;
 	int64_t conn_count; /* descriptors in use by clients */
 	int64_t spool_count; /* and by spool files */
@@ -98,7 +98,6 @@ struct broker {
 	/* worker, crew */
 	struct list workers[WORKER_STATES]; /* by enum worker_state */
 	int64_t worker_count;   /* that serve or will: not the stopping ones */
-	struct list retired_workers;
 	struct backoff start_backoff;
 	struct ev_timer start_timer;
 	bool refuse_waiting; /* see whether the queue waits in vain */

@@ -104,7 +104,7 @@ void request_on_undelivered(struct request *r);
 /* The worker is gone in mid-request. */
 void request_on_worker_lost(struct request *r);
 
-/* Everything that ended is out: called by the frontend. */
+/* All of out has been written: called by the connection. */
 void request_on_flushed(struct request *r);
 /* True while the worker must not be read from: the client is slow. */
 bool request_output_full(const struct request *r);

@@ -347,12 +347,14 @@ static void on_piece(struct worker *w, const struct record_piece *piece)
 static void feed(struct worker *w, const uint8_t *data, size_t len)
 {
 	struct record_piece piece;
+	struct wire *wire = &w->wire;
 	enum record_result result = RECORD_PIECE;
-	uint32_t connection = w->wire.connections; /* descriptors are reused at once */
+	uint32_t connection = wire->connections; /* descriptors are reused at once */
 
-	while (w->wire.connections == connection && (result = record_reader_next(&w->wire.reader, &data, &len, &piece)) == RECORD_PIECE)
+	while (wire->connections == connection &&
+	       (result = record_reader_next(&wire->reader, &data, &len, &piece)) == RECORD_PIECE)
 		on_piece(w, &piece);
-	if (w->wire.connections == connection && result == RECORD_BAD_VERSION)
+	if (wire->connections == connection && result == RECORD_BAD_VERSION)
 		break_off(w, "it sent bytes that are not FastCGI records");
 }
 
