@@ -115,7 +115,9 @@ struct broker {
 	struct buf access_lines; /* written once a loop turn */
 	pid_t pid; /* our own */
 	struct counters counters;
-	struct log_gate bad_gate, denied_gate, full_gate, accept_gate, spool_gate;
+	/* one for each kind of message, so that none hides another */
+	struct log_gate bad_gate, client_gate, script_gate, full_gate, late_gate;
+	struct log_gate accept_gate, descriptor_gate, spool_gate;
 	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
 };
 

@@ -89,7 +89,7 @@ static void log_denied(struct broker *b, const struct sockaddr_storage *peer)
 		inet_ntop(AF_INET, &((const struct sockaddr_in *)peer)->sin_addr, address, sizeof address);
 	else
 		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)peer)->sin6_addr, address, sizeof address);
-	log_limited(&b->denied_gate, 1000, LOG_LEVEL_ERROR,
+	log_limited(&b->client_gate, 1000, LOG_LEVEL_ERROR,
 		    "Connection disallowed: IP address '%s' has been dropped.", address);
 }
 
@@ -102,7 +102,7 @@ static bool accept_one(struct broker *b, int listener)
 	if (!may_accept(b)) {
 		long long used = b->conn_count + b->spool_count;
 		set_accepting(b, false);
-		log_limited(&b->accept_gate, 60000, LOG_LEVEL_WARNING,
+		log_limited(&b->descriptor_gate, 60000, LOG_LEVEL_WARNING,
 			    "%lld descriptors are in use: further connections wait in the backlog", used);
 		return false;
 	}

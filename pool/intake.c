@@ -56,7 +56,7 @@ static void reply_ping(struct request *r)
 static void log_denied(struct request *r)
 {
 	char what[640];
-	log_limited(&r->broker->denied_gate, 1000, LOG_LEVEL_NOTICE,
+	log_limited(&r->broker->script_gate, 1000, LOG_LEVEL_NOTICE,
 		    "access to the script of \"%s\" has been denied (see security.limit_extensions)",
 		    meta_describe(&r->meta, what, sizeof what));
 }

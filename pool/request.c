@@ -307,7 +307,7 @@ void request_on_queue_timer(struct broker *b)
 	struct queue_entry *e;
 
 	while ((e = queue_expired(&b->queue, broker_now_us())) != NULL) {
-		log_limited(&b->full_gate, 1000, LOG_LEVEL_WARNING, "queue.timeout reached: requests are answered 503");
+		log_limited(&b->late_gate, 1000, LOG_LEVEL_WARNING, "queue.timeout reached: requests are answered 503");
 		request_reply(container_of(e, struct request, place), REPLY_QUEUE_TIMEOUT);
 	}
 	arm_queue_timer(b);

@@ -145,6 +145,19 @@ def test_denied_client_is_closed_and_logged(h2fpm):
         assert s.recv(1000)
 
 
+def test_denied_client_is_told_although_a_script_was_just_denied(h2fpm):
+    """Each kind of message has a limit of its own, so that none hides another."""
+    port = free_port()
+    server = h2fpm(listen="127.0.0.1:%d" % port, pool={"listen.allowed_clients": "127.0.0.2"})
+    with socket.create_connection(("127.0.0.1", port), 10, ("127.0.0.2", 0)) as allowed:
+        allowed.sendall(fcgi.request(server.params("/up/evil.jpg")))
+        assert b"403" in allowed.recv(1000)
+    with server.connect() as refused:
+        assert refused.closed_by_peer()
+    assert server.wait_log("security.limit_extensions")
+    assert server.wait_log("Connection disallowed: IP address '127.0.0.1'")
+
+
 def test_two_pools_on_two_sockets(h2fpm):
     server = h2fpm(start=False)
     other = str(server.site.run / "api.sock")

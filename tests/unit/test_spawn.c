@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "pool/spawn.h"
+#include "tests/unit/entries.h"
 
 static char dir[] = "/tmp/h2fpm-test-spawn-XXXXXX";
 static const struct rlimit nofile = {.rlim_cur = 77, .rlim_max = 99};
@@ -35,18 +35,6 @@ static int teardown(void **state)
 {
 	(void)state;
 	return rmdir(dir); /* fails when something was left */
-}
-
-static int entries(void)
-{
-	DIR *d = opendir(dir);
-	int count = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		count++;
-	closedir(d);
-	return count - 2;
 }
 
 /* ---- arguments ---- */
@@ -311,7 +299,7 @@ static void check_nameless(int socket_fd)
 	assert_non_null(strstr(path, "/h2fpm-"));
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(errno, ENOENT);
-	assert_int_equal(entries(), 0);
+	assert_int_equal(entries_in(dir), 0);
 }
 
 static void start(struct started *s, const char *command, char *chdir_to)
@@ -474,7 +462,7 @@ static void test_nothing_is_started(void **state)
 		int error = errno;
 		setrlimit(RLIMIT_NOFILE, &limit);
 		assert_int_equal(open_count(), before + (done ? 2 : 0));
-		assert_int_equal(entries(), 0);
+		assert_int_equal(entries_in(dir), 0);
 		if (done) {
 			check_nameless(result.socket_fd);
 			assert_int_equal(waitpid(result.pid, NULL, 0), result.pid);

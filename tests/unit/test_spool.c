@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "pool/spool.h"
+#include "tests/unit/entries.h"
 
 enum { LIMIT = 100, SIZE = 300 };
 
@@ -37,18 +37,6 @@ static int teardown(void **state)
 {
 	(void)state;
 	return rmdir(dir); /* fails when a file was left */
-}
-
-static int entries(void)
-{
-	DIR *d = opendir(dir);
-	int count = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		count++;
-	closedir(d);
-	return count - 2;
 }
 
 static void check_bytes(const struct spool *s, int64_t size)
@@ -83,7 +71,7 @@ static void test_every_cut(void **state)
 			append(&s, step < SIZE - s.size_bytes ? step : SIZE - s.size_bytes);
 			assert_int_equal(s.fd >= 0, s.size_bytes > LIMIT);
 			assert_int_equal(buf_len(&s.memory), s.fd >= 0 ? 0 : s.size_bytes);
-			assert_int_equal(entries(), 0);
+			assert_int_equal(entries_in(dir), 0);
 		}
 		check_bytes(&s, SIZE);
 		spool_fini(&s);
@@ -201,7 +189,7 @@ static void test_full_disk(void **state)
 			assert_false(done);
 			assert_int_equal(error, EFBIG);
 			check_bytes(&s, size);
-			assert_int_equal(entries(), 0);
+			assert_int_equal(entries_in(dir), 0);
 			limit_files(limits[i]);
 		}
 		limit_files(RLIM_INFINITY);
