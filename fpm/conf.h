@@ -23,13 +23,20 @@ struct global_settings {
 	bool daemonize;
 	int64_t process_control_timeout_ms; /* 0: a graceful stop waits as long as it takes */
 	int64_t watchdog_timeout_ms;        /* ours: a pool process without a heartbeat for so long is killed */
+	int64_t process_max;                /* workers over all pools; 0: any number */
+	int64_t process_priority;           /* nice value of the master, or PRIORITY_UNSET */
+	int64_t rlimit_files;               /* of the master, or RLIMIT_UNSET */
+	int64_t rlimit_core;                /* bytes, RLIMIT_UNSET or RLIMIT_UNLIMITED */
+	int64_t emergency_restart_threshold;
+	int64_t emergency_restart_interval_ms;
 };
 
 struct conf {
 	char *file;
 	struct global_settings global;
-	struct pool_settings **pools;
+	struct pool_settings **pools; /* those without a problem */
 	size_t pool_count;
+	size_t broken_count; /* pools that were told of and left out */
 };
 
 /* Told of each problem: the whole line, without a newline. (A function type

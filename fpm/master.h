@@ -17,6 +17,7 @@
 
 struct master_options {
 	bool force_stderr; /* in the foreground, log there whatever error_log says */
+	bool strict; /* --strict: one pool that cannot be served ends the start */
 };
 
 /* Runs to the end; conf has been checked. Returns the exit status. In the

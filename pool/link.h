@@ -1,7 +1,9 @@
 /* What the master and a pool process say to each other, and the descriptors
  * that a pool process is started with. The link is a SOCK_SEQPACKET pair: one
- * message is one packet, and its first byte is the kind. Each side treats the
- * other's end of file as the other's death. */
+ * message is one packet: its first byte is the kind, and where "n" stands a
+ * uint32_t follows in the machine's byte order, LINK_COUNTED_BYTES in all.
+ * Each side treats the other's end of file as the other's death, and anything
+ * else that it does not know as gossip. */
 #ifndef H2FPM_POOL_LINK_H
 #define H2FPM_POOL_LINK_H
 
@@ -19,11 +21,15 @@ enum link_message {
 	/* master → pool */
 	LINK_DRAIN = 'D', /* stop accepting, finish what is here, exit 0 */
 	LINK_LOGS = 'L',  /* SCM_RIGHTS: the reopened error log and access log */
+	LINK_RENEW = 'N', /* replace all workers by new ones that read php.ini anew; nothing is lost */
+	LINK_GRANT = 'G', /* n: so many more workers may be started (only with process.max) */
 	/* pool → master */
 	LINK_READY = 'R',     /* the loop runs and the workers are being started */
 	LINK_HEARTBEAT = 'H', /* every LINK_HEARTBEAT_MS */
+	LINK_WANT = 'W',      /* n: how many more it would start now; replaces the number that it said before */
+	LINK_RETURN = 'B',    /* n: so many of its granted places are free again */
 };
 
-enum { LINK_HEARTBEAT_MS = 1000 };
+enum { LINK_HEARTBEAT_MS = 1000, LINK_COUNTED_BYTES = 5 };
 
 #endif

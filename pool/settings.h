@@ -9,7 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pm_mode { PM_STATIC }; /* dynamic and ondemand are refused by name */
+enum pm_mode { PM_STATIC, PM_DYNAMIC, PM_ONDEMAND };
+
+/* How a worker comes to be: as a fork of a php-cgi that was started once
+ * (zygote.h), or by fork + exec of the command for each. AUTO: the former
+ * where the command is a php-cgi and the gate works. */
+enum worker_spawn { WORKER_SPAWN_AUTO, WORKER_SPAWN_ZYGOTE, WORKER_SPAWN_EXEC };
+
+enum {
+	PRIORITY_UNSET = 100, /* no nice value */
+	RLIMIT_UNSET = -1,
+	RLIMIT_UNLIMITED = -2, /* rlimit_core = unlimited */
+};
 
 /* env[NAME] = value and php_*[name] = value, in the file's order. */
 struct setting_pair {
@@ -39,13 +50,26 @@ struct pool_settings {
 
 	int64_t pm; /* enum pm_mode */
 	int64_t pm_max_children;
+	int64_t pm_start_servers;     /* dynamic only, as the next two; always a number there */
+	int64_t pm_min_spare_servers;
+	int64_t pm_max_spare_servers;
+	int64_t pm_max_spawn_rate;    /* workers that may be starting at one time */
+	int64_t pm_process_idle_timeout_ms;
 	int64_t pm_max_requests;
 
 	int64_t request_terminate_timeout_ms;
+	bool request_terminate_timeout_track_finished;
 	bool catch_workers_output;
 	bool decorate_workers_output;
 	bool clear_env;
-	char *chdir;
+	char *chroot;
+	char *chdir; /* inside chroot, where there is one */
+	int64_t process_priority; /* nice value of the workers, or PRIORITY_UNSET */
+	bool process_dumpable;
+	bool process_no_new_privs; /* ours */
+	int64_t rlimit_files; /* of the workers, or RLIMIT_UNSET */
+	int64_t rlimit_core;  /* bytes, RLIMIT_UNSET or RLIMIT_UNLIMITED */
+	char *apparmor_hat;
 	char *access_log;
 	char *access_format;
 	char *ping_path;
@@ -57,7 +81,9 @@ struct pool_settings {
 
 	/* ours */
 	char *worker_command;
-	int worker_nice; /* no directive: the nice value that the master has */
+	int64_t worker_spawn;            /* enum worker_spawn */
+	int64_t worker_max_memory_bytes; /* anonymous resident memory; 0: any */
+	int64_t worker_max_lifetime_ms;
 	int64_t worker_start_timeout_ms;
 	int64_t queue_max;
 	int64_t queue_timeout_ms;
@@ -66,6 +92,14 @@ struct pool_settings {
 	int64_t request_max_body_bytes;
 	char *request_spool_dir;
 	int64_t response_buffer_bytes;
+
+	/* No directives of a pool: filled in by the pool process (fpm/child.c). */
+	int worker_nice;        /* process.priority, or the nice value that the master has */
+	bool was_root;          /* privileges have been dropped */
+	bool asks_master;       /* process.max is set: each worker needs the master's leave (link.h) */
+	int64_t emergency_restart_threshold; /* [global] */
+	int64_t emergency_restart_interval_ms;
+	int64_t process_control_timeout_ms;
 };
 
 #endif
