@@ -256,7 +256,7 @@ static void apply_default(struct build *b, const struct conf_directive *d, void 
 {
 	char why[CONF_WHY_MAX];
 
-	if (d->text.default_text && !conf_value_set(d, base, d->text.default_text, why))
+	if (!conf_value_set_default(d, base, why))
 		conf_problems_add(&b->problems, line, "%s = %s (the default): %s", d->text.name, d->text.default_text,
 		                  why);
 }

@@ -1,6 +1,5 @@
 #include "fpm/conf_table.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "fpm/conf_check.h"
@@ -19,10 +18,23 @@ static const struct conf_word log_levels[] = {
 
 static const struct conf_word pm_modes[] = {
         {"static", PM_STATIC},
-        {"dynamic", CONF_WORD_LATER},
-        {"ondemand", CONF_WORD_LATER},
+        {"dynamic", PM_DYNAMIC},
+        {"ondemand", PM_ONDEMAND},
         {NULL, 0},
 };
+
+static const struct conf_word spawn_words[] = {
+        {"auto", WORKER_SPAWN_AUTO},
+        {"zygote", WORKER_SPAWN_ZYGOTE},
+        {"exec", WORKER_SPAWN_EXEC},
+        {NULL, 0},
+};
+
+/* php-fpm takes 20 too, for which the kernel takes 19. */
+static const struct conf_word nice_words[] = {{"20", 19}, {NULL, 0}};
+/* To php-fpm, 0 is unset; no process could work with such a limit. */
+static const struct conf_word file_limit_words[] = {{"0", RLIMIT_UNSET}, {NULL, 0}};
+static const struct conf_word core_limit_words[] = {{"unlimited", RLIMIT_UNLIMITED}, {NULL, 0}};
 
 #define GLOBAL(field) offsetof(struct global_settings, field)
 #define POOL(field) offsetof(struct pool_settings, field)
@@ -47,6 +59,46 @@ static const struct conf_directive table[] = {
           "How long a graceful stop waits for running requests; 0: as long as they take."},
          .type = CONF_TIME,
          .offset = GLOBAL(process_control_timeout_ms),
+         .max = 366 * DAY_MS},
+        {{"global", "process.max", "integer", "0", "The most workers over all pools; 0: any number."},
+         .type = CONF_INT,
+         .offset = GLOBAL(process_max),
+         .max = INT32_MAX},
+        {{"global", "process.priority", "integer", NULL,
+          "The nice value of the master, and of workers whose pool has none of its own; unset, as when started."},
+         .type = CONF_INT,
+         .offset = GLOBAL(process_priority),
+         .min = -20,
+         .max = 19,
+         .flags = CONF_CAN_BE_UNSET,
+         .unset = PRIORITY_UNSET,
+         .words = nice_words},
+        {{"global", "rlimit_files", "integer", NULL,
+          "How many files the master may have open; unset, as many as when started."},
+         .type = CONF_INT,
+         .offset = GLOBAL(rlimit_files),
+         .min = 1,
+         .max = INT32_MAX,
+         .flags = CONF_CAN_BE_UNSET,
+         .unset = RLIMIT_UNSET,
+         .words = file_limit_words},
+        {{"global", "rlimit_core", "size", NULL,
+          "The largest core dump of the master, or unlimited; unset, as when started."},
+         .type = CONF_SIZE,
+         .offset = GLOBAL(rlimit_core),
+         .max = PIB,
+         .flags = CONF_CAN_BE_UNSET,
+         .unset = RLIMIT_UNSET,
+         .words = core_limit_words},
+        {{"global", "emergency_restart_threshold", "integer", "0",
+          "So many workers of a pool that crash within emergency_restart_interval restart the pool; 0: never."},
+         .type = CONF_INT,
+         .offset = GLOBAL(emergency_restart_threshold),
+         .max = INT32_MAX},
+        {{"global", "emergency_restart_interval", "time", "0",
+          "The time within which crashes are counted for emergency_restart_threshold; 0: none are."},
+         .type = CONF_TIME,
+         .offset = GLOBAL(emergency_restart_interval_ms),
          .max = 366 * DAY_MS},
         {{"global", "watchdog.timeout", "time", "10s",
           "A pool process that gives no sign of life for so long is killed and started again."},
@@ -89,18 +141,46 @@ static const struct conf_directive table[] = {
          .type = CONF_STRING,
          .offset = POOL(listen_allowed_clients),
          .check = conf_check_clients},
-        {{"pool", "pm", "word", NULL, "How the number of workers is chosen: static, always pm.max_children of them."},
+        {{"pool", "pm", "word", NULL,
+          "How the number of workers is chosen: static, always pm.max_children; dynamic, as many as are busy and "
+          "some to spare; ondemand, none until there are requests."},
          .type = CONF_WORD,
          .offset = POOL(pm),
          .flags = CONF_MANDATORY,
          .words = pm_modes},
-        {{"pool", "pm.max_children", "integer", NULL, "The number of workers."},
+        {{"pool", "pm.max_children", "integer", NULL, "The most workers; while one is replaced, up to a tenth more."},
          .type = CONF_INT,
          .offset = POOL(pm_max_children),
          .flags = CONF_MANDATORY,
          .min = 1,
          .max = 10000},
-        {{"pool", "pm.max_requests", "integer", "0", "Requests after which a worker is replaced; 0: never."},
+        {{"pool", "pm.start_servers", "integer", NULL,
+          "dynamic: workers at the start; unset, halfway between the next two."},
+         .type = CONF_INT,
+         .offset = POOL(pm_start_servers),
+         .max = 10000},
+        {{"pool", "pm.min_spare_servers", "integer", NULL, "dynamic: idle workers that there are at least."},
+         .type = CONF_INT,
+         .offset = POOL(pm_min_spare_servers),
+         .max = 10000},
+        {{"pool", "pm.max_spare_servers", "integer", NULL,
+          "dynamic: idle workers past which the longest idle retire."},
+         .type = CONF_INT,
+         .offset = POOL(pm_max_spare_servers),
+         .max = 10000},
+        {{"pool", "pm.max_spawn_rate", "integer", "32", "Workers that may be starting at one time."},
+         .type = CONF_INT,
+         .offset = POOL(pm_max_spawn_rate),
+         .min = 1,
+         .max = INT32_MAX},
+        {{"pool", "pm.process_idle_timeout", "time", "10s",
+          "How long a worker is idle before it retires: in ondemand any, in dynamic one over pm.max_spare_servers."},
+         .type = CONF_TIME,
+         .offset = POOL(pm_process_idle_timeout_ms),
+         .min = 1,
+         .max = 366 * DAY_MS},
+        {{"pool", "pm.max_requests", "integer", "0",
+          "The most requests that a worker is given, up to a tenth fewer, before it is replaced; 0: any number."},
          .type = CONF_INT,
          .offset = POOL(pm_max_requests),
          .max = INT32_MAX},
@@ -109,6 +189,10 @@ static const struct conf_directive table[] = {
          .type = CONF_TIME,
          .offset = POOL(request_terminate_timeout_ms),
          .max = 366 * DAY_MS},
+        {{"pool", "request_terminate_timeout_track_finished", "boolean", "no",
+          "Go on counting after fastcgi_finish_request() has ended the answer."},
+         .type = CONF_BOOL,
+         .offset = POOL(request_terminate_timeout_track_finished)},
         {{"pool", "catch_workers_output", "boolean", "no",
           "Log what workers write to stdout and stderr outside a request."},
          .type = CONF_BOOL,
@@ -120,10 +204,53 @@ static const struct conf_directive table[] = {
         {{"pool", "clear_env", "boolean", "yes", "Start workers with env[] alone, without the master's environment."},
          .type = CONF_BOOL,
          .offset = POOL(clear_env)},
-        {{"pool", "chdir", "directory", NULL, "The directory that workers start in."},
+        {{"pool", "chroot", "directory", NULL,
+          "The directory that workers have as their root; only when started by root."},
+         .type = CONF_STRING,
+         .offset = POOL(chroot),
+         .check = conf_check_directory},
+        {{"pool", "chdir", "directory", NULL,
+          "The directory that workers start in, inside chroot where that is set."},
          .type = CONF_STRING,
          .offset = POOL(chdir),
          .check = conf_check_directory},
+        {{"pool", "process.priority", "integer", NULL,
+          "The nice value of the pool's workers; unset, the master's."},
+         .type = CONF_INT,
+         .offset = POOL(process_priority),
+         .min = -20,
+         .max = 19,
+         .flags = CONF_CAN_BE_UNSET,
+         .unset = PRIORITY_UNSET,
+         .words = nice_words},
+        {{"pool", "process.dumpable", "boolean", "no",
+          "Let workers dump core and be traced by processes of their user."},
+         .type = CONF_BOOL,
+         .offset = POOL(process_dumpable)},
+        {{"pool", "process.no_new_privs", "boolean", "no",
+          "Let workers gain no privileges from setuid or setgid programs."},
+         .type = CONF_BOOL,
+         .offset = POOL(process_no_new_privs)},
+        {{"pool", "rlimit_files", "integer", NULL,
+          "How many files a worker may have open; unset, as many as when started."},
+         .type = CONF_INT,
+         .offset = POOL(rlimit_files),
+         .min = 1,
+         .max = INT32_MAX,
+         .flags = CONF_CAN_BE_UNSET,
+         .unset = RLIMIT_UNSET,
+         .words = file_limit_words},
+        {{"pool", "rlimit_core", "size", NULL,
+          "The largest core dump of a worker, or unlimited; unset, as when started."},
+         .type = CONF_SIZE,
+         .offset = POOL(rlimit_core),
+         .max = PIB,
+         .flags = CONF_CAN_BE_UNSET,
+         .unset = RLIMIT_UNSET,
+         .words = core_limit_words},
+        {{"pool", "apparmor_hat", "string", NULL, "The AppArmor hat that workers wear."},
+         .type = CONF_STRING,
+         .offset = POOL(apparmor_hat)},
         {{"pool", "access.log", "file", NULL, "A line for each request goes there; unset, none is written."},
          .type = CONF_STRING,
          .offset = POOL(access_log),
@@ -132,7 +259,8 @@ static const struct conf_directive table[] = {
          .type = CONF_STRING,
          .offset = POOL(access_format),
          .check = conf_check_access_format},
-        {{"pool", "ping.path", "string", NULL, "A request for this path is answered without a worker; unset, none is."},
+        {{"pool", "ping.path", "string", NULL,
+          "A request for this path is answered without a worker; unset, none is."},
          .type = CONF_STRING,
          .offset = POOL(ping_path),
          .check = conf_check_ping_path},
@@ -170,6 +298,20 @@ static const struct conf_directive table[] = {
          .type = CONF_STRING,
          .offset = POOL(worker_command),
          .check = conf_check_command},
+        {{"pool", "worker.spawn", "word", "auto",
+          "How workers are made: zygote, forked from one php-cgi; exec, each on its own; auto, whichever fits."},
+         .type = CONF_WORD,
+         .offset = POOL(worker_spawn),
+         .words = spawn_words},
+        {{"pool", "worker.max_memory", "size", "0",
+          "A worker that has more memory of its own after a request is replaced; 0: never."},
+         .type = CONF_SIZE,
+         .offset = POOL(worker_max_memory_bytes),
+         .max = PIB},
+        {{"pool", "worker.max_lifetime", "time", "0", "A worker that has lived for so long is replaced; 0: never."},
+         .type = CONF_TIME,
+         .offset = POOL(worker_max_lifetime_ms),
+         .max = 366 * DAY_MS},
         {{"pool", "worker.start_timeout", "time", "30s",
           "How long a new worker may take until it accepts connections, before it is ended and started anew."},
          .type = CONF_TIME,
@@ -222,13 +364,6 @@ static const char *const later[] = {
         "log_buffering",
         "syslog.facility",
         "syslog.ident",
-        "emergency_restart_threshold",
-        "emergency_restart_interval",
-        "process.max",
-        "process.priority",
-        "process.dumpable",
-        "rlimit_files",
-        "rlimit_core",
         "events.mechanism",
         "systemd_interval",
         "include",
@@ -236,20 +371,12 @@ static const char *const later[] = {
         "listen.acl_users",
         "listen.acl_groups",
         "listen.setfib",
-        "pm.start_servers",
-        "pm.min_spare_servers",
-        "pm.max_spare_servers",
-        "pm.max_spawn_rate",
-        "pm.process_idle_timeout",
         "pm.status_path",
         "pm.status_listen",
         "access.suppress_path",
         "slowlog",
         "request_slowlog_timeout",
         "request_slowlog_trace_depth",
-        "request_terminate_timeout_track_finished",
-        "chroot",
-        "apparmor_hat",
 };
 
 _Static_assert(sizeof(table) / sizeof(*table) <= CONF_TABLE_MAX, "raise CONF_TABLE_MAX");
@@ -299,54 +426,4 @@ bool conf_table_is_later(const char *name)
 		if (strcmp(later[i], name) == 0)
 			return true;
 	return false;
-}
-
-enum { SUGGEST_MAX_LEN = 48 };
-
-static size_t min3(size_t a, size_t b, size_t c)
-{
-	size_t least = a < b ? a : b;
-	return least < c ? least : c;
-}
-
-/* Characters to add, drop or change (either case counts the same). */
-static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-	size_t row[SUGGEST_MAX_LEN + 1];
-
-	for (size_t j = 0; j <= b_len; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= a_len; i++) {
-		size_t diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= b_len; j++) {
-			size_t above = row[j];
-			bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-			row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (same ? 0 : 1));
-			diagonal = above;
-		}
-	}
-	return row[b_len];
-}
-
-const char *conf_table_suggest(bool global, const char *name)
-{
-	size_t len = strlen(name);
-	size_t best = len / 3 < 3 ? len / 3 + 1 : 4; /* must be nearer than this */
-	const char *found = NULL;
-
-	if (len > SUGGEST_MAX_LEN)
-		return NULL;
-	for (size_t i = 0; i < conf_table_count(); i++) {
-		const struct conf_directive *d = &table[i];
-		size_t d_len = bare_len(d->text.name);
-		if (conf_table_is_global(d) != global || d_len > SUGGEST_MAX_LEN)
-			continue;
-		size_t away = distance(name, len, d->text.name, d_len);
-		if (away < best) {
-			best = away;
-			found = d->text.name;
-		}
-	}
-	return found;
 }

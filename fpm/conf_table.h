@@ -26,11 +26,10 @@ enum conf_flag {
 	CONF_EMPTY_COUNTS = 2, /* an empty string is a value; elsewhere it means unset */
 	CONF_ADMIN = 4,        /* pairs: php_admin_* */
 	CONF_PHP = 8,          /* pairs: PHP's settings rather than the environment */
+	CONF_CAN_BE_UNSET = 16, /* numbers: without a default; the field is "unset" then */
 };
 
-enum { CONF_TABLE_MAX = 64 }; /* directives, at most */
-
-enum { CONF_WORD_LATER = -1 }; /* php-fpm has the word, this version does not */
+enum { CONF_TABLE_MAX = 96 }; /* directives, at most */
 
 struct conf_word {
 	const char *word; /* NULL ends the list */
@@ -46,8 +45,9 @@ struct conf_directive {
 	size_t offset; /* in struct global_settings or struct pool_settings */
 	int64_t min;
 	int64_t max;
+	int64_t unset;
 	unsigned int flags; /* enum conf_flag */
-	const struct conf_word *words;
+	const struct conf_word *words; /* also for numbers: what is accepted beside them */
 	conf_check_fn *check; /* strings only */
 };
 
@@ -59,7 +59,8 @@ bool conf_table_is_global(const struct conf_directive *d);
 const struct conf_directive *conf_table_find(bool global, const char *name);
 /* True for what php-fpm knows and this version does not. */
 bool conf_table_is_later(const char *name);
-/* The name in the section that a mistyped one is nearest to, or NULL. */
+/* The name in the section that a mistyped one is nearest to, or NULL
+ * (conf_suggest.c). */
 const char *conf_table_suggest(bool global, const char *name);
 
 #endif

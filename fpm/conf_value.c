@@ -81,13 +81,40 @@ static const char *show(char *out, size_t size, int64_t number, const struct uni
 	return out;
 }
 
+/* The field takes the word's value. */
+static bool find_word(const struct conf_directive *d, void *base, const char *text)
+{
+	for (const struct conf_word *w = d->words; w && w->word; w++)
+		if (strcasecmp(text, w->word) == 0) {
+			int64_t value = w->value;
+			memcpy(place(d, base), &value, sizeof(value));
+			return true;
+		}
+	return false;
+}
+
+/* Those that are words: a number's other spellings need no mention. */
+static void list_words(const struct conf_word *words, const char *between, char *out, size_t size)
+{
+	size_t used = 0;
+
+	*out = '\0';
+	for (; words && words->word; words++)
+		if (isalpha((unsigned char)*words->word) && used < size)
+			used += (size_t)snprintf(out + used, size - used, "%s%s", used ? between : "", words->word);
+}
+
 static bool set_number(const struct conf_directive *d, void *base, const char *text, char *why)
 {
 	const struct unit *units = no_units;
 	const char *kind = "a whole number";
 	char min[32];
 	char max[32];
+	char words[64];
 	int64_t number;
+
+	if (find_word(d, base, text))
+		return true;
 
 	if (d->type == CONF_SIZE) {
 		units = size_units;
@@ -100,8 +127,9 @@ static bool set_number(const struct conf_directive *d, void *base, const char *t
 		memcpy(place(d, base), &number, sizeof(number));
 		return true;
 	}
-	snprintf(why, CONF_WHY_MAX, "give %s from %s to %s", kind, show(min, sizeof(min), d->min, units),
-	         show(max, sizeof(max), d->max, units));
+	list_words(d->words, " or ", words, sizeof(words));
+	snprintf(why, CONF_WHY_MAX, "give %s from %s to %s%s%s", kind, show(min, sizeof(min), d->min, units),
+	         show(max, sizeof(max), d->max, units), *words ? ", or " : "", words);
 	return false;
 }
 
@@ -120,25 +148,11 @@ static bool set_mode(const struct conf_directive *d, void *base, const char *tex
 
 static bool set_word(const struct conf_directive *d, void *base, const char *text, char *why)
 {
-	char list[128] = "";
-	size_t used = 0;
+	char list[128];
 
-	for (const struct conf_word *w = d->words; w->word; w++) {
-		if (strcasecmp(text, w->word) != 0) {
-			if (w->value != CONF_WORD_LATER)
-				used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
-				                         w->word);
-			continue;
-		}
-		if (w->value == CONF_WORD_LATER) {
-			snprintf(why, CONF_WHY_MAX, "php-fpm's %s is not supported by this version: give static",
-			         w->word);
-			return false;
-		}
-		int64_t value = w->value;
-		memcpy(place(d, base), &value, sizeof(value));
+	if (find_word(d, base, text))
 		return true;
-	}
+	list_words(d->words, ", ", list, sizeof(list));
 	snprintf(why, CONF_WHY_MAX, "give one of: %s", list);
 	return false;
 }
@@ -202,6 +216,15 @@ bool conf_value_set(const struct conf_directive *d, void *base, const char *text
 static bool is_admin(const struct conf_directive *d)
 {
 	return (d->flags & CONF_ADMIN) != 0;
+}
+
+bool conf_value_set_default(const struct conf_directive *d, void *base, char why[CONF_WHY_MAX])
+{
+	if (d->text.default_text)
+		return conf_value_set(d, base, d->text.default_text, why);
+	if (d->flags & CONF_CAN_BE_UNSET)
+		memcpy(place(d, base), &d->unset, sizeof(d->unset));
+	return true;
 }
 
 static struct setting_pair *find_pair(struct setting_pairs *pairs, const char *key, bool admin)
@@ -325,15 +348,16 @@ static void write_number(const struct conf_directive *d, const void *base, FILE 
 	int64_t number;
 
 	memcpy(&number, place_const(d, base), sizeof(number));
-	if (d->type == CONF_WORD) {
-		while (word->word && word->value != number)
-			word++;
-		fprintf(out, "%s = %s\n", d->text.name, word->word ? word->word : "?");
-	} else if (d->type == CONF_MODE) {
+	if ((d->flags & CONF_CAN_BE_UNSET) && number == d->unset)
+		return;
+	while (word && word->word && (word->value != number || isdigit((unsigned char)*word->word)))
+		word++;
+	if (word && word->word)
+		fprintf(out, "%s = %s\n", d->text.name, word->word);
+	else if (d->type == CONF_MODE)
 		fprintf(out, "%s = %04" PRIo64 "\n", d->text.name, (uint64_t)number);
-	} else {
+	else
 		fprintf(out, "%s = %" PRId64 "%s\n", d->text.name, number, d->type == CONF_TIME ? "ms" : "");
-	}
 }
 
 void conf_value_write(const struct conf_directive *d, const void *base, FILE *out)

@@ -18,11 +18,14 @@ bool conf_value_bool(const char *text, bool *out) __attribute__((warn_unused_res
 /* Not for pairs. base is the settings that the directive's offset counts from. */
 bool conf_value_set(const struct conf_directive *d, void *base, const char *text, char why[CONF_WHY_MAX])
         __attribute__((warn_unused_result));
+/* The default, or the value that stands for "unset". */
+bool conf_value_set_default(const struct conf_directive *d, void *base, char why[CONF_WHY_MAX])
+        __attribute__((warn_unused_result));
 /* Sets the pair named key; where it is there already, its value is replaced. */
 bool conf_value_set_pair(const struct conf_directive *d, void *base, const char *key, const char *text,
                          char why[CONF_WHY_MAX]) __attribute__((warn_unused_result));
 void conf_value_free(const struct conf_directive *d, void *base);
-/* "name = value" lines that read back the same; nothing for an unset string. */
+/* "name = value" lines that read back the same; nothing for what is unset. */
 void conf_value_write(const struct conf_directive *d, const void *base, FILE *out);
 
 #endif

@@ -72,7 +72,7 @@ def test_mandatory_directives(site, missing):
 
 
 @pytest.mark.parametrize(
-    "extra", ["pm = dynamic", "pm = ondemand", "pm.max_children = 0", "pm.max_children = -1", "clear_env = maybe"]
+    "extra", ["pm = dynamix", "pm.max_children = 0", "pm.max_children = -1", "clear_env = maybe"]
 )
 def test_bad_values_are_refused(site, extra):
     done = run("-t", "-y", good(site, extra))

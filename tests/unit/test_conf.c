@@ -203,9 +203,7 @@ static void test_bad_names(void **state)
 static void test_bad_values(void **state)
 {
 	(void)state;
-	check_line("pm = dynamic", "pm = dynamic: php-fpm's dynamic is not supported by this version: give static");
-	check_line("pm = ondemand", "pm = ondemand: php-fpm's ondemand is not supported by this version: give static");
-	check_line("pm = stat", "pm = stat: give one of: static");
+	check_line("pm = stat", "pm = stat: give one of: static, dynamic, ondemand");
 	check_line("pm.max_children = 0", "pm.max_children = 0: give a whole number from 1 to 10000");
 	check_line("pm.max_children = 10001", "pm.max_children = 10001: give a whole number from 1 to 10000");
 	check_line("pm.max_requests = 99999999999999999999",
@@ -302,7 +300,7 @@ static void test_all_problems_in_order(void **state)
 	           "log_level : debug\n"
 	           "[one\n"
 	           "listen = 1.2.3.4:5\n"
-	           "pm = dynamic\n"
+	           "pm = dynamix\n"
 	           "# a comment\n"
 	           "  ; another\n"
 	           "= 5\n"
@@ -314,7 +312,7 @@ static void test_all_problems_in_order(void **state)
 	           "t:4: no '=' in this line: a directive is name = value\n"
 	           "t:5: the section's closing ] is missing\n"
 	           "t:5: [one]: pm.max_children is not set and has no default\n"
-	           "t:7: pm = dynamic: php-fpm's dynamic is not supported by this version: give static\n"
+	           "t:7: pm = dynamix: give one of: static, dynamic, ondemand\n"
 	           "t:10: no name before the '='\n"
 	           "t:11: text after the section's closing ]\n"
 	           "t:11: [two]: pm is not set and has no default\n"

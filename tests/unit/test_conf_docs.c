@@ -35,11 +35,22 @@ static int bare(const struct conf_description *d)
 	return (int)strcspn(d->name, "[");
 }
 
+/* Where to look for it: some names are in both sections. */
+static const char *section(const char *text, const struct conf_description *d, const char *global, const char *pool)
+{
+	const char *at = strstr(text, strcmp(d->section, "global") == 0 ? global : pool);
+
+	assert_non_null(at);
+	return at;
+}
+
 /* A line "name = …", "name[…", or the same behind the ; of a comment. */
 static const char *find_in_ini(const char *text, const struct conf_description *d)
 {
 	static const char *const heads[] = {"\n", "\n;"};
 	char line[128];
+
+	text = section(text, d, "\n[global]\n", "\n[www]\n");
 
 	for (size_t i = 0; i < 2; i++) {
 		snprintf(line, sizeof(line), "%s%.*s%s", heads[i], bare(d), d->name, d->name[bare(d)] ? "[" : " = ");
@@ -72,7 +83,7 @@ static void test_ini_shows_defaults(void **state)
 
 	for (size_t i = 0; (d = conf_describe(i)); i++) {
 		snprintf(line, sizeof(line), "\n;%s = ", d->name);
-		const char *at = strstr(text, line);
+		const char *at = strstr(section(text, d, "\n[global]\n", "\n[www]\n"), line);
 		if (!at || !d->default_text)
 			continue;
 		snprintf(line, sizeof(line), "\n;%s = %s\n", d->name, d->default_text);
@@ -93,7 +104,8 @@ static void test_man_has_all(void **state)
 
 	for (size_t i = 0; (d = conf_describe(i)); i++, count++) {
 		snprintf(line, sizeof(line), "\n.It Ic %s Pq %s", d->name, d->type);
-		const char *at = strstr(text, line);
+		const char *at = strstr(
+		        section(text, d, "\n.Sh GLOBAL DIRECTIVES\n", "\n.Sh POOL DIRECTIVES\n"), line);
 		if (!at)
 			fail_msg("h2fpm.conf(5) has no '%s'", line + 1);
 		const char *end = strchr(at + 1, '\n');
@@ -121,7 +133,8 @@ static void test_descriptions(void **state)
 		assert_true(len > 10 && d->description[len - 1] == '.');
 		assert_true(isalpha((unsigned char)*d->name) && strlen(d->type) > 0);
 		for (size_t j = 0; j < i; j++)
-			if (strcmp(conf_describe(j)->name, d->name) == 0)
+			if (strcmp(conf_describe(j)->name, d->name) == 0 &&
+			    strcmp(conf_describe(j)->section, d->section) == 0)
 				fail_msg("%s is in the table twice", d->name);
 	}
 }
