@@ -45,7 +45,11 @@ int64_t scaler_wanted(struct scaler *s, const struct scaler_view *v);
 /* How many to start now: those that are wanted and not there, as many as the
  * spawn rate leaves room for. */
 int64_t scaler_to_start(struct scaler *s, const struct scaler_view *v);
-/* How many idle ones may go, each once it has been idle for the timeout. */
+/* How many idle ones may go, the longest idle first. Count as idle here those
+ * alone that are so for the timeout: they were not needed in that time, and
+ * max_spare of them stay. Were all counted, the lull after each peak of a load
+ * that comes in waves would cost the peak's own spare ones, which have waited
+ * for long, and the next peak would start them anew. */
 int64_t scaler_spare(const struct scaler *s, const struct scaler_view *v);
 /* When a worker that is idle since then may go. */
 int64_t scaler_idle_deadline_us(const struct scaler *s, int64_t idle_since_us);
