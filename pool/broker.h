@@ -11,6 +11,7 @@
  *   words     what a worker writes to standard error
  *   crew      how many workers there are: starting, replacing, backing off
  *   spawn     fork + exec of one worker with its private listening socket
+ *   phpini    php-cgi's settings, and the protection of the admin ones
  *   backoff   growing delays with jitter (pure)
  *   meta      what the broker reads from a request's parameters (pure)
  *   script    which file PHP would run, and whether it may
@@ -34,6 +35,7 @@
 #include "fpm/log.h"
 #include "pool/allow.h"
 #include "pool/backoff.h"
+#include "pool/phpini.h"
 #include "pool/queue.h"
 #include "pool/request.h"
 #include "pool/script.h"
@@ -101,6 +103,7 @@ struct broker {
 	struct backoff start_backoff;
 	struct ev_timer start_timer;
 	bool refuse_waiting; /* see whether the queue waits in vain */
+	struct phpini phpini;
 	char **worker_argv;
 	char **worker_envp;
 	struct rlimit worker_nofile; /* as it was before the broker raised its own */

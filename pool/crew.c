@@ -153,7 +153,11 @@ bool crew_init(struct broker *b)
 	for (int state = 0; state < WORKER_STATES; state++)
 		list_init(&b->workers[state]);
 	ev_timer_init(&b->start_timer, on_start_timer, 0., 0.);
-	b->worker_argv = spawn_argv(b->settings);
+	if (!phpini_init(&b->phpini, b->settings)) {
+		log_error("the php_ settings cannot be passed on: out of memory");
+		return false;
+	}
+	b->worker_argv = spawn_argv(b->settings, &b->phpini);
 	b->worker_envp = spawn_envp(b->settings);
 	if (!b->worker_argv || !b->worker_envp)
 		log_error("worker.command cannot be used: out of memory, or a quote is not closed");
@@ -164,4 +168,5 @@ void crew_fini(struct broker *b)
 {
 	spawn_strings_free(b->worker_argv);
 	spawn_strings_free(b->worker_envp);
+	phpini_fini(&b->phpini);
 }

@@ -83,31 +83,7 @@ static char *next_word(const char **at)
 	return word;
 }
 
-/* -d takes a line of php.ini: quoted so that the value arrives as it is. */
-static char *php_define(const struct setting_pair *pair)
-{
-	size_t len = strlen(pair->value);
-	char *quoted = malloc(2 * len + 3), *out = quoted;
-
-	if (!quoted)
-		return NULL;
-	if (!strchr(pair->value, '\'')) {
-		sprintf(quoted, "'%s'", pair->value);
-	} else {
-		*out++ = '"';
-		for (const char *p = pair->value; *p; p++) {
-			if (*p == '"' || *p == '\\' || *p == '$')
-				*out++ = '\\';
-			*out++ = *p;
-		}
-		strcpy(out, "\"");
-	}
-	char *define = format("%s=%s", pair->name, quoted);
-	free(quoted);
-	return define;
-}
-
-char **spawn_argv(const struct pool_settings *settings)
+char **spawn_argv(const struct pool_settings *settings, const struct phpini *ini)
 {
 	struct strings s = {0};
 	const char *at = settings->worker_command;
@@ -117,10 +93,8 @@ char **spawn_argv(const struct pool_settings *settings)
 		strings_add(&s, word);
 	if (!at || *at || s.count == 0) /* not closed, out of memory, no word */
 		s.failed = true;
-	for (size_t i = 0; i < settings->php_values.count; i++) {
-		strings_add(&s, strdup("-d"));
-		strings_add(&s, php_define(&settings->php_values.items[i]));
-	}
+	for (char **arg = ini->args; arg && *arg; arg++)
+		strings_add(&s, strdup(*arg));
 	return strings_take(&s);
 }
 

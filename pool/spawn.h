@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "pool/phpini.h"
 #include "pool/settings.h"
 
 struct spawn_result {
@@ -17,12 +18,12 @@ struct spawn_result {
 	int err_fd;    /* owned by the caller; non-blocking */
 };
 
-/* Builds the program's arguments (worker.command split, then a -d for each
- * php_ setting) and its environment; NULL: out of memory or an unbalanced
- * quote. The environment has env[], USER and HOME of the process's user as in
+/* Builds the program's arguments (worker.command split, then those of phpini)
+ * and its environment; NULL: out of memory or an unbalanced quote. The
+ * environment has env[], USER and HOME of the process's user as in
  * php-fpm, and without clear_env the rest of its own. Free both with
  * spawn_strings_free(). */
-char **spawn_argv(const struct pool_settings *settings);
+char **spawn_argv(const struct pool_settings *settings, const struct phpini *ini);
 char **spawn_envp(const struct pool_settings *settings);
 void spawn_strings_free(char **strings);
 

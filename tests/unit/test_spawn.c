@@ -1,5 +1,5 @@
-/* Arguments, environment and real workers: what php-cgi makes of a setting,
- * who can reach the socket, and who outlives whom. */
+/* Arguments, environment and real workers: who can reach the socket, and who
+ * outlives whom. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,8 @@ static int teardown(void **state)
 static char **argv_of(const char *command)
 {
 	struct pool_settings settings = {.worker_command = (char *)(uintptr_t)command};
-	return spawn_argv(&settings);
+	static const struct phpini none;
+	return spawn_argv(&settings, &none);
 }
 
 /* The words between bars; "(null)": refused. */
@@ -78,115 +79,22 @@ static void test_split(void **state)
 
 static void test_defines_come_behind(void **state)
 {
-	struct setting_pair items[] = {{"memory_limit", "64M", false}, {"a.b", "1", true}};
-	struct pool_settings settings = {.worker_command = "php-cgi -n", .php_values = {items, 2}};
-	static const char *const want[] = {"php-cgi", "-n", "-d", "memory_limit='64M'", "-d", "a.b='1'"};
-	char **argv = spawn_argv(&settings);
+	char *defines[] = {"-d", "memory_limit='64M'", "-d", "a='1'\n[PATH=.]\na='1'", NULL};
+	struct phpini ini = {.args = defines};
+	struct pool_settings settings = {.worker_command = "php-cgi -n"};
+	char **argv = spawn_argv(&settings, &ini);
 
 	(void)state;
 	assert_non_null(argv);
-	for (size_t i = 0; i < 6; i++)
-		assert_string_equal(argv[i], want[i]);
+	assert_string_equal(argv[0], "php-cgi");
+	assert_string_equal(argv[1], "-n");
+	for (size_t i = 0; i < 4; i++)
+		assert_string_equal(argv[i + 2], defines[i]);
 	assert_null(argv[6]);
 	spawn_strings_free(argv);
 	settings.worker_command = "php-cgi '";
-	assert_null(spawn_argv(&settings));
+	assert_null(spawn_argv(&settings, &ini));
 	spawn_strings_free(NULL);
-}
-
-/* ---- what php-cgi makes of a define ---- */
-
-static pid_t run_piped(char **argv, char **envp, int *out_fd)
-{
-	int out[2];
-	pid_t pid;
-
-	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-	pid = fork();
-	if (pid == 0) {
-		int null = open("/dev/null", O_RDWR);
-		dup2(null, 0), dup2(out[1], 1), dup2(null, 2);
-		execvpe(argv[0], argv, envp);
-		_exit(127);
-	}
-	assert_true(pid > 0);
-	close(out[1]);
-	*out_fd = out[0];
-	return pid;
-}
-
-static size_t run(char **argv, char **envp, char *said, size_t size)
-{
-	size_t len = 0;
-	ssize_t n;
-	int fd, status;
-	pid_t pid = run_piped(argv, envp, &fd);
-
-	while ((n = read(fd, said + len, size - len - 1)) > 0)
-		len += (size_t)n;
-	said[len] = '\0';
-	close(fd);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-	return len;
-}
-
-/* Two settings, so that one value cannot reach into the next. */
-static void check_define(const char *script, const char *value)
-{
-	struct setting_pair items[] = {
-	        {"user_agent", (char *)(uintptr_t)value, false},
-	        {"error_prepend_string", "kept", true},
-	};
-	char command[256], said[1024], want[1024];
-	struct pool_settings settings = {.worker_command = command, .php_values = {items, 2}, .clear_env = true};
-	char *none[] = {"SECRET=shown", NULL};
-	char **argv;
-
-	snprintf(command, sizeof(command), "php-cgi -q -n");
-	argv = spawn_argv(&settings);
-	assert_non_null(argv);
-	size_t count = 0;
-	while (argv[count])
-		count++;
-	char **full = calloc(count + 2, sizeof(*full));
-	assert_non_null(full);
-	memcpy(full, argv, count * sizeof(*full));
-	full[count] = (char *)(uintptr_t)script;
-	run(full, none, said, sizeof(said));
-	snprintf(want, sizeof(want), "<%s><kept>", value);
-	assert_string_equal(said, want);
-	free(full);
-	spawn_strings_free(argv);
-}
-
-static void test_values_arrive_as_they_are(void **state)
-{
-	static const char *const values[] = {
-	        "",        "plain",    "on",        "off",        "yes",      "none",      "null",
-	        "true",    "1",        "E_ALL",     " lead",      "trail ",   "a b",       "\t",
-	        "it's",    "'",        "''",        "\"",         "\"\"",     "say \"x\"", "both ' and \"",
-	        "\"'\"'",  "$x",       "${SECRET}", "'${SECRET}", "'$SECRET", "{$x}",      "'{$x}",
-	        "$",       "'$",       "'$$x",      "\\",         "'\\",      "\\'",       "\\\\",
-	        "'\\\\",   "a\\n'\\n", "C:\\dir\\", "'C:\\dir\\", "'\\\"",    "\\\"'",     "'\\$x",
-	        "'\\\\$x", "a;b",      "';b",       "#x",         "'#x",      "[x]",       "'[x]",
-	        "%d%s",    "'%d%s",    "a=b",       "'a=b",       "1|2",      "'1|2",      "!x",
-	        "~1",      "&^",       "'!~&|^()",  "(x)",        "\xc3\xa9", "'\xc3\xa9", "\xff",
-	        "SECRET",  "'SECRET",
-	};
-	char script[128];
-	FILE *f;
-
-	(void)state;
-	snprintf(script, sizeof(script), "%s/show.php", dir);
-	f = fopen(script, "w");
-	assert_non_null(f);
-	assert_true(fputs("<?php echo '<', ini_get('user_agent'), '><', ini_get('error_prepend_string'), '>';", f) >=
-	            0);
-	assert_int_equal(fclose(f), 0);
-	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-		check_define(script, values[i]);
-	unlink(script);
 }
 
 /* ---- environment ---- */
@@ -309,7 +217,7 @@ static void start(struct started *s, const char *command, char *chdir_to)
 	                                 .chdir = chdir_to,
 	                                 .request_spool_dir = dir};
 
-	s->argv = spawn_argv(&settings);
+	s->argv = spawn_argv(&settings, &(struct phpini){0});
 	s->envp = spawn_envp(&settings);
 	assert_non_null(s->argv);
 	assert_non_null(s->envp);
@@ -522,7 +430,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_split),
 	        cmocka_unit_test(test_defines_come_behind),
-	        cmocka_unit_test(test_values_arrive_as_they_are),
 	        cmocka_unit_test(test_environment),
 	        cmocka_unit_test(test_own_home),
 	        cmocka_unit_test(test_worker_is_reached),
