@@ -1,6 +1,7 @@
 /* Who a pool runs as: names and numbers looked up, privileges dropped for
- * good. Every failure is told as a text; a drop that cannot be proven to be
- * one counts as failed. */
+ * good, but for the one capability that a pool with a chroot needs: it puts its
+ * workers there itself. Every failure is told as a text; a drop that cannot be
+ * proven to be one counts as failed. */
 #ifndef H2FPM_FPM_PRIV_H
 #define H2FPM_FPM_PRIV_H
 
@@ -14,6 +15,7 @@ struct priv_identity {
 	uid_t uid;
 	gid_t gid;
 	char name[PRIV_NAME_BYTES]; /* for the supplementary groups; "": the user is a bare number */
+	bool keeps_chroot;          /* false as resolved; true: CAP_SYS_CHROOT stays, also through exec */
 };
 
 /* Numbers are taken as they are. A user's own group where he has one, else
@@ -26,7 +28,8 @@ bool priv_find_group(const char *group, gid_t *gid) __attribute__((warn_unused_r
 bool priv_resolve(struct priv_identity *who, const char *user, const char *group, char *reason, size_t reason_size)
 	__attribute__((warn_unused_result));
 
-/* Becomes who, wholly and irrevocably. False: reason says what failed, and
+/* Becomes who, wholly and irrevocably, with no capability but perhaps that one
+ * (root as the pool's user keeps what root has). False: reason says what failed, and
  * the process is in between and must exit. */
 bool priv_drop(const struct priv_identity *who, char *reason, size_t reason_size) __attribute__((warn_unused_result));
 
