@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fpm/conf_check.h"
 #include "fpm/log.h"
 #include "fpm/logfile.h"
 #include "fpm/priv.h"
@@ -66,10 +67,27 @@ static bool check_directory(const struct pool_settings *pool, const char *direct
 	return false;
 }
 
-static bool check_directories(const struct pool_settings *pool)
+/* Where a worker begins: seen from within its root, if it gets one. */
+static bool check_start_directory(const struct pool_settings *pool, const char *root)
 {
-	bool ok = check_directory(pool, "chdir", pool->chdir, X_OK);
+	int fd = conf_check_open_directory_in(root, pool->chdir);
+	bool ok = fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) == 0;
 
+	if (!ok)
+		tell(pool, "chdir '%s'%s%s%s cannot be used by uid %u: %s (%d)", pool->chdir,
+		     root != NULL ? " within chroot '" : "", root != NULL ? root : "", root != NULL ? "'" : "",
+		     geteuid(), strerror(errno), errno);
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
+static bool check_directories(const struct pool_settings *pool, const char *root)
+{
+	bool ok = check_directory(pool, "chroot", root, X_OK);
+
+	if (ok && pool->chdir != NULL)
+		ok = check_start_directory(pool, root);
 	return check_directory(pool, "request.spool_dir", pool->request_spool_dir, W_OK | X_OK) && ok;
 }
 
@@ -86,7 +104,7 @@ static bool check_as_user(const struct pool_settings *pool, const struct priv_id
 			tell(pool, "%s", reason);
 			_exit(1);
 		}
-		_exit(check_directories(pool) ? 0 : 1);
+		_exit(check_directories(pool, pool->chroot) ? 0 : 1);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
 		tell(pool, "cannot check as its user: %s (%d)", strerror(errno), errno);
@@ -130,12 +148,34 @@ static bool check_user(const struct pool_settings *pool, bool allow_root)
 	own_groups_only(pool, &access);
 	tell_ignored(pool, "user", pool->user);
 	tell_ignored(pool, "group", pool->group);
+	tell_ignored(pool, "chroot", pool->chroot);
 	if (pool->listen[0] == '/') {
 		tell_ignored(pool, "listen.owner", pool->listen_owner);
 		if (access.group == (gid_t)-1)
 			tell_ignored(pool, "listen.group", pool->listen_group);
 	}
-	return check_directories(pool);
+	return check_directories(pool, NULL);
+}
+
+/* Without AppArmor its hat would protect from nothing, unnoticed. */
+static bool check_apparmor(const struct pool_settings *pool)
+{
+	char enabled = 'N';
+	int fd;
+
+	if (pool->apparmor_hat == NULL)
+		return true;
+	fd = open("/sys/module/apparmor/parameters/enabled", O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		if (read(fd, &enabled, 1) != 1)
+			enabled = 'N';
+		close(fd);
+	}
+	if (enabled == 'Y')
+		return true;
+	tell(pool, "apparmor_hat '%s' cannot be worn: the kernel has no AppArmor, or it is switched off",
+	     pool->apparmor_hat);
+	return false;
 }
 
 static bool check_pool(const struct pool_settings *pool, bool allow_root)
@@ -145,6 +185,7 @@ static bool check_pool(const struct pool_settings *pool, bool allow_root)
 	char reason[REASON_BYTES];
 	bool ok = check_user(pool, allow_root);
 
+	ok = check_apparmor(pool) && ok;
 	if (!listen_parse(&address, pool->listen, reason, sizeof(reason))) {
 		tell(pool, "listen: %s", reason);
 		ok = false;
@@ -160,7 +201,7 @@ static bool check_pool(const struct pool_settings *pool, bool allow_root)
 	return ok;
 }
 
-bool check_all(const struct conf *conf, bool allow_root)
+static bool check_global(const struct conf *conf)
 {
 	char reason[REASON_BYTES];
 	bool ok = true;
@@ -173,7 +214,26 @@ bool check_all(const struct conf *conf, bool allow_root)
 		log_error("%s: pid: %s", conf->file, reason);
 		ok = false;
 	}
-	for (size_t i = 0; i < conf->pool_count; i++)
-		ok = check_pool(conf->pools[i], allow_root) && ok;
 	return ok;
+}
+
+bool check_all(struct conf *conf, bool allow_root, bool strict)
+{
+	bool ok = check_global(conf);
+
+	for (size_t i = 0; i < conf->pool_count;) {
+		if (check_pool(conf->pools[i], allow_root)) {
+			i++;
+		} else if (strict) {
+			ok = false;
+			i++;
+		} else {
+			tell(conf->pools[i], "is left out: see above");
+			conf_leave_out(conf, i);
+		}
+	}
+	if (conf->pool_count > 0)
+		return ok;
+	log_error("%s: no pool is left", conf->file);
+	return false;
 }

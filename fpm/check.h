@@ -1,6 +1,6 @@
 /* What of a configuration only the system can tell: whether users, groups,
  * directories and log files are there and usable by who is to use them. Every
- * problem is logged as an error; nothing is made or changed. */
+ * problem is logged as an error; no file is made or changed. */
 #ifndef H2FPM_FPM_CHECK_H
 #define H2FPM_FPM_CHECK_H
 
@@ -10,7 +10,10 @@
 #include "fpm/conf.h"
 #include "fpm/listen.h"
 
-bool check_all(const struct conf *conf, bool allow_root) __attribute__((warn_unused_result));
+/* A pool with a problem is left out of conf, which is told. False when the
+ * problem is not one pool's, when no pool is left, or, strict, when there is
+ * any. */
+bool check_all(struct conf *conf, bool allow_root, bool strict) __attribute__((warn_unused_result));
 
 /* Who owns a pool's Unix socket, looked up. Not root, an owner is ignored, and
  * so is a group that is not ours. */

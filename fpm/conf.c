@@ -7,7 +7,9 @@
 #include <strings.h>
 
 #include "fpm/conf_check.h"
+#include "fpm/conf_cross.h"
 #include "fpm/conf_ini.h"
+#include "fpm/conf_isolate.h"
 #include "fpm/conf_problem.h"
 #include "fpm/conf_table.h"
 #include "fpm/conf_text.h"
@@ -20,16 +22,13 @@ enum {
 
 enum where { IN_NOTHING, IN_GLOBAL, IN_POOL, IN_EXCESS };
 
-/* The lines on which a pool's directives were last set; 0: not set. */
-struct set_lines {
-	int of[CONF_TABLE_MAX];
-};
-
 struct build {
 	struct conf *conf;
 	struct conf_problems problems;
 	enum where where;
-	struct set_lines *lines; /* one for each pool */
+	struct conf_said *said;   /* one for each pool */
+	struct conf_sections sections;
+	int last_line;
 };
 
 static struct pool_settings *current_pool(struct build *b)
@@ -65,6 +64,14 @@ void conf_free(struct conf *conf)
 	free(conf);
 }
 
+void conf_leave_out(struct conf *conf, size_t i)
+{
+	pool_free(conf->pools[i]);
+	conf->pool_count--;
+	conf->broken_count++;
+	memmove(&conf->pools[i], &conf->pools[i + 1], (conf->pool_count - i) * sizeof(*conf->pools));
+}
+
 /* Everything is in place before the pool is counted. */
 static bool add_pool(struct build *b, int line, const char *name)
 {
@@ -73,11 +80,11 @@ static bool add_pool(struct build *b, int line, const char *name)
 	if (!pools)
 		return false;
 	conf->pools = pools;
-	struct set_lines *lines = realloc(b->lines, (conf->pool_count + 1) * sizeof(*lines));
-	if (!lines)
+	struct conf_said *said = realloc(b->said, (conf->pool_count + 1) * sizeof(*said));
+	if (!said)
 		return false;
-	b->lines = lines;
-	memset(&lines[conf->pool_count], 0, sizeof(*lines));
+	b->said = said;
+	memset(&said[conf->pool_count], 0, sizeof(*said));
 	struct pool_settings *pool = calloc(1, sizeof(*pool));
 	if (!pool)
 		return false;
@@ -96,15 +103,10 @@ static const char *pool_name_wrong(const char *name)
 	return *name == '.' || *name == '-' ? "a pool's name does not start with . or -" : NULL;
 }
 
-static void on_section(void *context, int line, const char *name)
+static void begin_pool(struct build *b, int line, const char *name)
 {
-	struct build *b = context;
 	const char *wrong = pool_name_wrong(name);
 
-	if (strcasecmp(name, "global") == 0) {
-		b->where = IN_GLOBAL;
-		return;
-	}
 	if (b->conf->pool_count == POOLS_MAX) {
 		if (b->where != IN_EXCESS)
 			conf_problems_add(&b->problems, line, "[%s]: there are more than %d pools", name, POOLS_MAX);
@@ -124,6 +126,18 @@ static void on_section(void *context, int line, const char *name)
 		b->problems.out_of_memory = true;
 		b->where = IN_EXCESS;
 	}
+}
+
+static void on_section(void *context, int line, const char *name)
+{
+	struct build *b = context;
+
+	if (strcasecmp(name, "global") == 0)
+		b->where = IN_GLOBAL;
+	else
+		begin_pool(b, line, name);
+	if (!conf_sections_add(&b->sections, line, b->where == IN_POOL ? b->conf->pool_count - 1 : CONF_NO_POOL))
+		b->problems.out_of_memory = true;
 }
 
 /* Cuts "env[ NAME ]" into name and key; key is NULL without brackets. False:
@@ -177,7 +191,8 @@ static const char *php_reading(const struct conf_directive *d, const struct conf
 	return value;
 }
 
-static void set_directive(struct build *b, int line, const struct conf_directive *d, const char *key, const char *raw)
+/* False: a problem has been told. */
+static bool set_directive(struct build *b, int line, const struct conf_directive *d, const char *key, const char *raw)
 {
 	bool global = b->where == IN_GLOBAL;
 	void *base = global ? (void *)&b->conf->global : (void *)current_pool(b);
@@ -188,7 +203,7 @@ static void set_directive(struct build *b, int line, const struct conf_directive
 
 	if (!conf_text_read(raw, global ? NULL : current_pool(b)->name, &text, &problem)) {
 		conf_problems_add(&b->problems, line, "%s: %s", d->text.name, problem);
-		return;
+		return false;
 	}
 	if (d->type == CONF_PAIRS)
 		ok = conf_value_set_pair(d, base, key, php_reading(d, &text), why);
@@ -202,6 +217,7 @@ static void set_directive(struct build *b, int line, const struct conf_directive
 	else if (!ok)
 		conf_problems_add(&b->problems, line, "%s = %.128s: %s", d->text.name, text.value, why);
 	free(text.value);
+	return ok;
 }
 
 static size_t table_index(const struct conf_directive *d)
@@ -235,14 +251,18 @@ static void on_entry(void *context, int line, const char *full_name, const char 
 		return;
 	}
 	bool takes_key = d->type == CONF_PAIRS || d->type == CONF_FLAGS;
-	if (b->where == IN_POOL)
-		b->lines[b->conf->pool_count - 1].of[table_index(d)] = line;
+	bool ok = false;
 	if (takes_key && !key)
 		conf_problems_add(&b->problems, line, "%s: write %s[NAME] = value", name, name);
 	else if (!takes_key && key)
 		conf_problems_add(&b->problems, line, "%s takes no name in brackets", name);
 	else
-		set_directive(b, line, d, key, raw);
+		ok = set_directive(b, line, d, key, raw);
+	if (b->where == IN_POOL) {
+		struct conf_said *said = &b->said[b->conf->pool_count - 1];
+		said->line[table_index(d)] = line;
+		said->wrong[table_index(d)] |= !ok;
+	}
 }
 
 static void on_problem(void *context, int line, const char *what)
@@ -278,7 +298,7 @@ static void complete_pool(struct build *b, size_t n)
 	const struct conf_directive *d;
 
 	for (size_t i = 0; (d = conf_table_get(i)); i++) {
-		if (conf_table_is_global(d) || b->lines[n].of[i])
+		if (conf_table_is_global(d) || b->said[n].line[i])
 			continue;
 		if (d->flags & CONF_MANDATORY)
 			conf_problems_add(&b->problems, pool->conf_line, "[%s]: %s is not set and has no default",
@@ -286,29 +306,7 @@ static void complete_pool(struct build *b, size_t n)
 		else
 			apply_default(b, d, pool, pool->conf_line);
 	}
-}
-
-static void check_addresses(struct build *b)
-{
-	size_t listen = table_index(conf_table_find(false, "listen"));
-	char mine[CONF_LISTEN_MAX];
-	char other[CONF_LISTEN_MAX];
-
-	for (size_t i = 1; i < b->conf->pool_count; i++) {
-		const struct pool_settings *pool = b->conf->pools[i];
-		for (size_t j = 0; pool->listen && j < i; j++) {
-			if (!b->conf->pools[j]->listen)
-				continue;
-			conf_check_canonical_listen(pool->listen, mine, sizeof(mine));
-			conf_check_canonical_listen(b->conf->pools[j]->listen, other, sizeof(other));
-			if (strcmp(mine, other) == 0) {
-				conf_problems_add(&b->problems, b->lines[i].of[listen],
-				                  "listen = %s: pool %s listens there already", pool->listen,
-				                  b->conf->pools[j]->name);
-				break;
-			}
-		}
-	}
+	conf_cross_pool(pool, &b->said[n], &b->problems);
 }
 
 static void read_all(struct build *b, const char *text, size_t len)
@@ -317,20 +315,21 @@ static void read_all(struct build *b, const char *text, size_t len)
 	        .context = b, .section = on_section, .entry = on_entry, .problem = on_problem};
 
 	apply_global_defaults(b);
-	int last_line = conf_ini_read(text, len, &visitor);
-	if (last_line < 0) {
+	b->last_line = conf_ini_read(text, len, &visitor);
+	if (b->last_line < 0) {
 		b->problems.out_of_memory = true;
 		return;
 	}
 	for (size_t i = 0; i < b->conf->pool_count; i++)
 		complete_pool(b, i);
-	check_addresses(b);
+	conf_cross_addresses(b->conf, b->said, &b->problems);
 	if (!b->conf->pool_count)
-		conf_problems_add(&b->problems, last_line ? last_line : 1,
+		conf_problems_add(&b->problems, b->last_line ? b->last_line : 1,
 		                  "no pool is defined: at least one section such as [www] must be");
 }
 
-struct conf *conf_parse(const char *name, const char *text, size_t len, conf_error_fn *error, void *context)
+static struct conf *parse(const char *name, const char *text, size_t len, bool strict, conf_error_fn *error,
+                          void *context)
 {
 	struct build b = {.where = IN_NOTHING};
 
@@ -342,15 +341,26 @@ struct conf *conf_parse(const char *name, const char *text, size_t len, conf_err
 		read_all(&b, text, len);
 	else
 		b.problems.out_of_memory = true;
-	bool bad = conf_problems_any(&b.problems);
+	bool bad = conf_problems_any(&b.problems) && (strict || !conf_isolate(b.conf, &b.sections, &b.problems, b.last_line));
 	conf_problems_tell(&b.problems, name, error, context);
 	conf_problems_fini(&b.problems);
-	free(b.lines);
+	free(b.said);
+	conf_sections_fini(&b.sections);
 	if (bad) {
 		conf_free(b.conf);
 		return NULL;
 	}
 	return b.conf;
+}
+
+struct conf *conf_parse(const char *name, const char *text, size_t len, conf_error_fn *error, void *context)
+{
+	return parse(name, text, len, true, error, context);
+}
+
+struct conf *conf_parse_lenient(const char *name, const char *text, size_t len, conf_error_fn *error, void *context)
+{
+	return parse(name, text, len, false, error, context);
 }
 
 /* All of the file; NULL with errno otherwise. */
@@ -382,7 +392,7 @@ static char *read_file(const char *file, size_t *len)
 	return NULL;
 }
 
-struct conf *conf_load(const char *file, conf_error_fn *error, void *context)
+struct conf *conf_load(const char *file, bool strict, conf_error_fn *error, void *context)
 {
 	size_t len;
 	char *text = read_file(file, &len);
@@ -393,7 +403,7 @@ struct conf *conf_load(const char *file, conf_error_fn *error, void *context)
 		error(context, line);
 		return NULL;
 	}
-	struct conf *conf = conf_parse(file, text, len, error, context);
+	struct conf *conf = parse(file, text, len, strict, error, context);
 	free(text);
 	return conf;
 }

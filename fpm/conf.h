@@ -43,10 +43,17 @@ struct conf {
  * has no other name than a typedef's.) */
 typedef void conf_error_fn(void *context, const char *line);
 
-/* Reads a file, or a text that is called name in messages; applies defaults,
- * checks. NULL when anything was wrong; all of it has been told then. */
-struct conf *conf_load(const char *file, conf_error_fn *error, void *context);
+/* Reads a file; applies defaults, checks. All that is wrong has been told. A
+ * pool with a problem is left out, which is told too (broken_count). NULL when
+ * the problem is not one pool's (whatever stands in its section is its own,
+ * and of two that clash the later one is wrong), when no pool is left, or,
+ * strict, when there is any. */
+struct conf *conf_load(const char *file, bool strict, conf_error_fn *error, void *context);
+/* The same for a text, which is called name in messages: strict, and not. */
 struct conf *conf_parse(const char *name, const char *text, size_t len, conf_error_fn *error, void *context);
+struct conf *conf_parse_lenient(const char *name, const char *text, size_t len, conf_error_fn *error, void *context);
+/* For a problem that shows later: frees the pool and counts it as broken. */
+void conf_leave_out(struct conf *conf, size_t i);
 void conf_free(struct conf *conf);
 
 /* Writes the [global] section and one pool (NULL: all of them) as INI that

@@ -3,10 +3,13 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -127,15 +130,45 @@ const char *conf_check_clients(const char *value)
 	return "give IPv4 or IPv6 addresses with commas between";
 }
 
+const char *conf_check_absolute(const char *value)
+{
+	return *value == '/' ? NULL : "give a directory's path from / on";
+}
+
+int conf_check_open_directory_in(const char *root, const char *dir)
+{
+	struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
+
+	if (!root)
+		return open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root_fd < 0)
+		return -1;
+	int fd = (int)syscall(SYS_openat2, root_fd, dir, &how, sizeof(how));
+	int error = errno;
+	close(root_fd);
+	errno = error;
+	return fd;
+}
+
+const char *conf_check_directory_in(const char *root, const char *dir)
+{
+	int fd = conf_check_open_directory_in(root, dir);
+
+	if (fd >= 0) {
+		close(fd);
+		return NULL;
+	}
+	if (errno == ENOTDIR)
+		return "this is not a directory";
+	return errno == ENOENT || errno == ELOOP || errno == ENAMETOOLONG ? "there is no such directory" : NULL;
+}
+
 const char *conf_check_directory(const char *value)
 {
-	struct stat st;
+	const char *wrong = conf_check_absolute(value);
 
-	if (*value != '/')
-		return "give a directory's path from / on";
-	if (stat(value, &st) != 0)
-		return errno == EACCES ? NULL : "there is no such directory";
-	return S_ISDIR(st.st_mode) ? NULL : "this is not a directory";
+	return wrong ? wrong : conf_check_directory_in(NULL, value);
 }
 
 const char *conf_check_access_format(const char *value)

@@ -12,12 +12,19 @@ const char *conf_check_log(const char *value);
 const char *conf_check_listen(const char *value);
 const char *conf_check_clients(const char *value);
 const char *conf_check_directory(const char *value);
+const char *conf_check_absolute(const char *value);
 const char *conf_check_access_format(const char *value);
 const char *conf_check_ping_path(const char *value);
 const char *conf_check_extensions(const char *value);
 const char *conf_check_command(const char *value);
 const char *conf_check_env_name(const char *name);
 const char *conf_check_php_name(const char *name);
+
+/* A directory as it is seen from within root (NULL: /), whose own symbolic
+ * links lead nowhere else. */
+const char *conf_check_directory_in(const char *root, const char *dir);
+/* The same to hold on to it, with O_PATH; -1 with errno set. */
+int conf_check_open_directory_in(const char *root, const char *dir);
 
 enum { CONF_LISTEN_MAX = 300 }; /* bytes of an address in that spelling */
 

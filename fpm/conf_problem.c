@@ -89,10 +89,15 @@ static void tell_one(const char *file, int line, const char *text, conf_error_fn
 	error(context, out);
 }
 
-void conf_problems_tell(struct conf_problems *p, const char *file, conf_error_fn *error, void *context)
+void conf_problems_sort(struct conf_problems *p)
 {
 	if (p->count > 1)
 		qsort(p->items, p->count, sizeof(*p->items), by_line);
+}
+
+void conf_problems_tell(struct conf_problems *p, const char *file, conf_error_fn *error, void *context)
+{
+	conf_problems_sort(p);
 	for (size_t i = 0; i < p->count; i++)
 		tell_one(file, p->items[i].line, p->items[i].text, error, context);
 	if (p->out_of_memory)

@@ -27,6 +27,8 @@ void conf_problems_init(struct conf_problems *p);
 void conf_problems_fini(struct conf_problems *p);
 void conf_problems_add(struct conf_problems *p, int line, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
+/* By their lines; those of one line as they were found. */
+void conf_problems_sort(struct conf_problems *p);
 bool conf_problems_any(const struct conf_problems *p);
 /* Tells each one as "file:line: text", without control characters. */
 void conf_problems_tell(struct conf_problems *p, const char *file, conf_error_fn *error, void *context);

@@ -213,7 +213,7 @@ static const struct conf_directive table[] = {
           "The directory that workers start in, inside chroot where that is set."},
          .type = CONF_STRING,
          .offset = POOL(chdir),
-         .check = conf_check_directory},
+         .check = conf_check_absolute},
         {{"pool", "process.priority", "integer", NULL,
           "The nice value of the pool's workers; unset, the master's."},
          .type = CONF_INT,

@@ -29,6 +29,8 @@ struct options {
 	struct master_options master;
 };
 
+enum { OPTION_STRICT = 256 }; /* has no short form */
+
 static const struct option long_options[] = {
 	{"fpm-config", required_argument, NULL, 'y'},
 	{"test", no_argument, NULL, 't'},
@@ -38,12 +40,13 @@ static const struct option long_options[] = {
 	{"force-stderr", no_argument, NULL, 'O'},
 	{"version", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
+	{"strict", no_argument, NULL, OPTION_STRICT},
 	{NULL, 0, NULL, 0},
 };
 
 static void print_usage(FILE *out)
 {
-	fputs("Usage: h2fpm [-h] [-v] [-t] [-y FILE] [-D] [-F [-O]] [-R]\n"
+	fputs("Usage: h2fpm [-h] [-v] [-t] [-y FILE] [-D] [-F [-O]] [-R] [--strict]\n"
 	      "Runs PHP (or any FastCGI program) behind a web server in php-fpm's place.\n"
 	      "\n"
 	      "  -y, --fpm-config FILE        configuration file (default: " DEFAULT_CONF ")\n"
@@ -52,6 +55,7 @@ static void print_usage(FILE *out)
 	      "  -F, --nodaemonize            stay in the foreground, whatever the configuration says\n"
 	      "  -O, --force-stderr           in the foreground, log to stderr even if it is not a terminal\n"
 	      "  -R, --allow-to-run-as-root   allow a pool to run as root\n"
+	      "      --strict                 a mistake in one pool ends the start; without it, the others are served\n"
 	      "  -v, --version                print the version and exit\n"
 	      "  -h, --help                   print this and exit\n",
 	      out);
@@ -80,6 +84,9 @@ static void apply_option(struct options *o, int option)
 		break;
 	case 'R':
 		o->allow_root = true;
+		break;
+	case OPTION_STRICT:
+		o->master.strict = true;
 		break;
 	default:
 		o->master.force_stderr = true;
@@ -158,14 +165,15 @@ static int test(const struct conf *conf, const struct options *o)
 
 static int run(const struct options *o)
 {
-	struct conf *conf = conf_load(o->conf_file, on_conf_error, NULL);
+	bool strict = o->master.strict || o->test > 0;
+	struct conf *conf = conf_load(o->conf_file, strict, on_conf_error, NULL);
 	int status = EX_CONFIG;
 
 	if (conf != NULL && o->daemonize != DAEMONIZE_AS_CONFIGURED)
 		conf->global.daemonize = o->daemonize == DAEMONIZE_YES;
 	if (conf != NULL && o->test == 0) /* a test's outcome is told at any level */
 		log_set_level((enum log_level)conf->global.log_level);
-	if (conf == NULL || !check_all(conf, o->allow_root)) {
+	if (conf == NULL || !check_all(conf, o->allow_root, strict)) {
 		log_error("FPM initialization failed");
 	} else {
 		status = o->test > 0 ? test(conf, o) : master_run(conf, &o->master);

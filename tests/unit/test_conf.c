@@ -416,11 +416,11 @@ static void test_load(void **state)
 
 	told.len = 0;
 	snprintf(file, sizeof(file), "%s/none.ini", dir);
-	assert_null(conf_load(file, told_add, &told));
+	assert_null(conf_load(file, true, told_add, &told));
 	snprintf(expected, sizeof(expected), "%s: cannot be read: No such file or directory\n", file);
 	assert_string_equal(told.text, expected);
 	told.len = 0;
-	assert_null(conf_load(dir, told_add, &told));
+	assert_null(conf_load(dir, true, told_add, &told));
 	assert_non_null(strstr(told.text, "Is a directory"));
 
 	snprintf(file, sizeof(file), "%s/good.ini", dir);
@@ -431,7 +431,7 @@ static void test_load(void **state)
 	fputs(POOL, out);
 	assert_int_equal(fclose(out), 0);
 	told.len = 0;
-	struct conf *conf = conf_load(file, told_add, &told);
+	struct conf *conf = conf_load(file, true, told_add, &told);
 	assert_non_null(conf);
 	assert_string_equal(conf->file, file);
 	assert_int_equal(conf->pools[0]->conf_line, 5001);
