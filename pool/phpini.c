@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,18 +56,29 @@ static bool is_plain(const char *name)
 	return name[0] != '\0' && name[0] != '.';
 }
 
-/* A section is no place for what PHP reads when it starts, and does harm or
- * complains where it is set for each request. What of it a script could change
- * (few of opcache's) is not protected. */
+/* Found by trying them all: what PHP complains about where it is set for each
+ * request (opcache.enable and the encodings), would load a second time (the
+ * extensions) or read anew for each request (browscap). */
 static bool is_for_start_only(const char *name)
 {
-	static const char *const names[] = {"extension", "zend_extension", "browscap"};
+	static const char *const names[] = {
+		"browscap",
+		"extension",
+		"iconv.input_encoding",
+		"iconv.internal_encoding",
+		"iconv.output_encoding",
+		"mbstring.http_input",
+		"mbstring.http_output",
+		"mbstring.internal_encoding",
+		"opcache.enable",
+		"zend_extension",
+	};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		if (strcasecmp(name, names[i]) == 0)
+		if (strcmp(name, names[i]) == 0)
 			return true;
 	}
-	return strncasecmp(name, "opcache.", 8) == 0;
+	return false;
 }
 
 static bool is_protected(const struct setting_pair *pair)
@@ -283,4 +293,28 @@ const char *phpini_prefix(const struct phpini *ini, const char *path, size_t len
 	if (slash && ((first == 2 && path[1] == '.') || is_root(ini, path, first)))
 		return NULL;
 	return "/.";
+}
+
+static bool is_named(const struct param *p, const char *name)
+{
+	return p->name_len == strlen(name) && memcmp(p->name, name, p->name_len) == 0;
+}
+
+/* PHP looks for .user.ini from the document root on only where the script's
+ * name begins with it. */
+static const char *document_root_prefix(const struct phpini *ini, struct slice script, const struct param *p)
+{
+	bool is_above = p->value_len > 1 && script.len > p->value_len && memcmp(script.at, p->value, p->value_len) == 0;
+	return is_above ? phpini_prefix(ini, script.at, script.len) : NULL;
+}
+
+const char *phpini_param_prefix(const struct phpini *ini, const struct meta *meta, const struct param *p)
+{
+	if (!ini->roots)
+		return NULL;
+	if (is_named(p, "SCRIPT_FILENAME") || is_named(p, "PATH_TRANSLATED"))
+		return phpini_prefix(ini, (const char *)p->value, p->value_len);
+	if (is_named(p, "DOCUMENT_ROOT"))
+		return document_root_prefix(ini, meta->of[META_SCRIPT_FILENAME], p);
+	return NULL;
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "pool/meta.h"
 #include "pool/settings.h"
 
 struct phpini {
@@ -29,5 +30,8 @@ void phpini_fini(struct phpini *ini);
  * (an absolute path) or "./" (a relative one) in front to be covered; NULL: it
  * is covered as it is, or nothing is protected. A constant. */
 const char *phpini_prefix(const struct phpini *ini, const char *path, size_t len);
+/* The same for any of a request's parameters: NULL for those that do not name
+ * the script. DOCUMENT_ROOT goes with SCRIPT_FILENAME where that begins with it. */
+const char *phpini_param_prefix(const struct phpini *ini, const struct meta *meta, const struct param *param);
 
 #endif

@@ -240,8 +240,8 @@ static bool broker_init(struct broker *b, const struct pool_settings *settings, 
 		return false;
 	}
 	init_requests(b);
-	if (!script_judge_init(&b->judge, settings->limit_extensions, settings->chdir)) {
-		log_error("security.limit_extensions or chdir cannot be used: %s", strerror(errno));
+	if (!script_judge_init(&b->judge, settings->limit_extensions, settings->chroot, settings->chdir)) {
+		log_error("security.limit_extensions, chroot or chdir cannot be used: %s", strerror(errno));
 		return false;
 	}
 	if (!crew_init(b) || !frontend_init(b, listen_count))

@@ -351,6 +351,20 @@ static bool frame_own_params(struct params_writer *w, const struct request *r)
 	       frame_number(w, "H2FPM_QUEUE_LENGTH", r->queue_length);
 }
 
+static bool frame_param(struct params_writer *w, const struct request *r, const struct param *p)
+{
+	char joined[SCRIPT_PATH_MAX + 2];
+	const char *prefix = phpini_param_prefix(&r->broker->phpini, &r->meta, p);
+
+	if (!prefix)
+		return params_writer_add(w, p->name, p->name_len, p->value, p->value_len);
+	if (p->value_len > SCRIPT_PATH_MAX)
+		return true; /* not what was judged, nor a name that PHP could open: left out */
+	memcpy(joined, prefix, 2);
+	memcpy(joined + 2, p->value, p->value_len);
+	return params_writer_add(w, p->name, p->name_len, joined, p->value_len + 2);
+}
+
 bool request_frame(struct request *r, struct buf *out, uint16_t id)
 {
 	struct params_writer w;
@@ -363,9 +377,7 @@ bool request_frame(struct request *r, struct buf *out, uint16_t id)
 	params_writer_init(&w, out, id);
 	params_iter_init(&it, buf_head(&r->params), buf_len(&r->params));
 	while (params_next(&it, &p) == PARAMS_PAIR) {
-		if (!is_passed_on(r, &p))
-			continue;
-		if (!params_writer_add(&w, p.name, p.name_len, p.value, p.value_len))
+		if (is_passed_on(r, &p) && !frame_param(&w, r, &p))
 			return false;
 	}
 	return frame_own_params(&w, r) && params_writer_end(&w);

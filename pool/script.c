@@ -1,10 +1,16 @@
 #include "pool/script.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+enum { ROOT_TRIES = 8 };
 
 static bool add_extension(struct script_judge *judge, size_t count, const char *at, size_t len)
 {
@@ -18,7 +24,36 @@ static bool add_extension(struct script_judge *judge, size_t count, const char *
 	return grown[count] != NULL;
 }
 
-bool script_judge_init(struct script_judge *judge, const char *extensions, const char *chdir)
+/* O_PATH's descriptor of what the chrooted worker would find under the name. */
+static int open_in_chroot(int root, const char *path, uint64_t flags)
+{
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC | flags, .resolve = RESOLVE_IN_ROOT};
+	long fd;
+
+	/* Where a directory is moved meanwhile the kernel cannot be sure of "..". */
+	for (int tries = 0; tries < ROOT_TRIES; tries++) {
+		fd = syscall(SYS_openat2, root, path, &how, sizeof how);
+		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
+			break;
+	}
+	return (int)fd;
+}
+
+static bool enter_chroot(struct script_judge *judge, const char *chroot, const char *chdir)
+{
+	judge->in_chroot = true;
+	judge->dir = open(chroot, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (judge->dir < 0)
+		return false;
+	int fd = open_in_chroot(judge->dir, chdir ? chdir : "/", O_DIRECTORY);
+	if (fd < 0)
+		return false;
+	close(fd);
+	judge->chdir = chdir ? strdup(chdir) : NULL;
+	return judge->chdir || !chdir;
+}
+
+bool script_judge_init(struct script_judge *judge, const char *extensions, const char *chroot, const char *chdir)
 {
 	size_t count = 0;
 
@@ -30,6 +65,8 @@ bool script_judge_init(struct script_judge *judge, const char *extensions, const
 			return false;
 		at += len + strspn(at + len, " \t");
 	}
+	if (chroot)
+		return enter_chroot(judge, chroot, chdir);
 	if (chdir && (judge->dir = open(chdir, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return false;
 	return true;
@@ -42,7 +79,8 @@ void script_judge_fini(struct script_judge *judge)
 	free(judge->extensions);
 	for (size_t i = 0; i < SCRIPT_CACHE_SLOTS; i++)
 		free(judge->cache[i].path);
-	if (judge->dir != AT_FDCWD)
+	free(judge->chdir);
+	if (judge->dir >= 0)
 		close(judge->dir);
 	memset(judge, 0, sizeof *judge);
 	judge->dir = AT_FDCWD;
@@ -112,13 +150,35 @@ static bool cut_component(char *path)
 	return true;
 }
 
+static bool find_in_chroot(const struct script_judge *judge, const char *path, struct stat *st)
+{
+	char whole[2 * SCRIPT_PATH_MAX];
+
+	if (path[0] != '/' && judge->chdir) {
+		if ((size_t)snprintf(whole, sizeof whole, "%s/%s", judge->chdir, path) >= sizeof whole)
+			return false;
+		path = whole;
+	}
+	int fd = open_in_chroot(judge->dir, path, 0);
+	if (fd < 0)
+		return false;
+	bool found = fstat(fd, st) == 0;
+	close(fd);
+	return found;
+}
+
+static bool find(const struct script_judge *judge, const char *path, struct stat *st)
+{
+	return judge->in_chroot ? find_in_chroot(judge, path, st) : fstatat(judge->dir, path, st, 0) == 0;
+}
+
 /* Walks up to the first regular file; its length, or 0. */
 static size_t walk_up(const struct script_judge *judge, char *path)
 {
 	struct stat st;
 
 	while (cut_component(path)) {
-		if (*path && fstatat(judge->dir, path, &st, 0) == 0 && S_ISREG(st.st_mode))
+		if (*path && find(judge, path, &st) && S_ISREG(st.st_mode))
 			return strlen(path);
 	}
 	return 0;
@@ -142,18 +202,18 @@ enum script_verdict script_judge(struct script_judge *judge, const struct meta *
 	struct slice name = script_name(meta);
 
 	*path_info = (struct slice){0};
+	if (name.len >= sizeof path)
+		return SCRIPT_TOO_LONG;
 	if (!judge->extensions && !meta->of[META_PATH_INFO].at)
 		return SCRIPT_ALLOWED;
 	if (!name.at || name.len == 0)
 		return judge->extensions ? SCRIPT_MISSING : SCRIPT_ALLOWED;
-	if (name.len >= sizeof path)
-		return SCRIPT_TOO_LONG;
 	struct script_cache_slot *slot = cache_slot(judge, name);
 	if (cache_has(slot, name, now_us))
 		return SCRIPT_ALLOWED;
 	memcpy(path, name.at, name.len);
 	path[name.len] = '\0';
-	if (path[name.len - 1] != '/' && fstatat(judge->dir, path, &st, 0) == 0) {
+	if (path[name.len - 1] != '/' && find(judge, path, &st)) {
 		if (!extension_allowed(judge, path, name.len))
 			return SCRIPT_DENIED;
 		cache_put(slot, name, now_us);

@@ -4,7 +4,8 @@
  * components to the first regular file: /up/evil.jpg/x.php runs evil.jpg. Where
  * nothing is found nothing is let through: by the time that a worker looks,
  * somebody may have put a file there.
- * Looks at the file system with stat(); allowed scripts are remembered for a
+ * Looks at the file system as the workers see it: where they are in a chroot,
+ * no link and no ".." leads out of it. Allowed scripts are remembered for a
  * second, so that a busy script is not looked up for each request. */
 #ifndef H2FPM_POOL_SCRIPT_H
 #define H2FPM_POOL_SCRIPT_H
@@ -32,13 +33,15 @@ struct script_cache_slot {
 
 struct script_judge {
 	char **extensions; /* NULL-terminated; none: every script is allowed */
-	int dir;           /* what relative names are relative to: the workers' directory */
+	int dir;           /* what relative names are relative to: the workers' directory; in a chroot: it */
+	char *chdir;       /* in a chroot: the workers' directory below it; NULL: none, or no chroot */
+	bool in_chroot;
 	struct script_cache_slot cache[SCRIPT_CACHE_SLOTS];
 };
 
-/* extensions: separated by spaces; chdir: NULL or a directory. False with
- * errno set. */
-bool script_judge_init(struct script_judge *judge, const char *extensions, const char *chdir)
+/* extensions: separated by spaces; chroot and chdir (inside it): NULL or a
+ * directory. False with errno set. */
+bool script_judge_init(struct script_judge *judge, const char *extensions, const char *chroot, const char *chdir)
 	__attribute__((warn_unused_result));
 void script_judge_fini(struct script_judge *judge);
 

@@ -80,7 +80,7 @@ static int teardown(void **state)
 static int judge_setup(void **state)
 {
 	(void)state;
-	return script_judge_init(&judge, ".php .phar", NULL) ? 0 : -1;
+	return script_judge_init(&judge, ".php .phar", NULL, NULL) ? 0 : -1;
 }
 
 static int judge_teardown(void **state)
@@ -279,7 +279,7 @@ static void test_relative_to_chdir(void **state)
 	struct meta meta = {0};
 
 	(void)state;
-	assert_true(script_judge_init(&relative, ".php", dir));
+	assert_true(script_judge_init(&relative, ".php", NULL, dir));
 	meta.of[META_SCRIPT_FILENAME] = text("a.php/info");
 	assert_int_equal(script_judge(&relative, &meta, now_us, &path_info), SCRIPT_ALLOWED);
 	assert_true(slice_is(path_info, "/info"));
@@ -289,12 +289,142 @@ static void test_relative_to_chdir(void **state)
 	assert_int_equal(script_judge(&relative, &meta, now_us, &path_info), SCRIPT_DENIED);
 	script_judge_fini(&relative);
 	errno = 0;
-	assert_false(script_judge_init(&relative, ".php", in_dir("missing")));
+	assert_false(script_judge_init(&relative, ".php", NULL, in_dir("missing")));
 	assert_int_equal(errno, ENOENT);
 	script_judge_fini(&relative);
-	assert_false(script_judge_init(&relative, ".php", in_dir("a.php")));
+	assert_false(script_judge_init(&relative, ".php", NULL, in_dir("a.php")));
 	assert_int_equal(errno, ENOTDIR);
 	script_judge_fini(&relative);
+}
+
+/* ---- in a chroot ---- */
+
+static const char *const links[][2] = {
+        {"inside.php", "/up/evil.jpg"}, /* absolute, and yet inside */
+        {"outside.php", "/proc/self/status"},
+        {"above.php", "../../../../../../../../proc/self/status"},
+        {"climbs.php", "../../../../../../../../a.php"},
+        {"dir", "/up"},
+        {"outdir", "/proc"},
+};
+
+static int chroot_setup(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+		if (symlink(links[i][1], in_dir(links[i][0])) != 0)
+			return -1;
+	}
+	return script_judge_init(&judge, ".php .phar", dir, NULL) ? 0 : -1;
+}
+
+static int chroot_teardown(void **state)
+{
+	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
+		unlink(in_dir(links[i][0]));
+	return judge_teardown(state);
+}
+
+static void check_inside(const char *name, enum script_verdict verdict, const char *info)
+{
+	enum script_verdict got = judge_full(name, NULL, NULL);
+
+	if (got != verdict)
+		print_error("%s: verdict %d\n", name, got);
+	assert_int_equal(got, verdict);
+	if (info)
+		assert_true(slice_is(path_info, info));
+	else
+		assert_null(path_info.at);
+}
+
+static void test_chroot(void **state)
+{
+	(void)state;
+	check_inside("/a.php", SCRIPT_ALLOWED, NULL);
+	check_inside("/up/ok.php/info", SCRIPT_ALLOWED, "/info");
+	check_inside("/up/evil.jpg/x.php", SCRIPT_DENIED, "/x.php");
+	check_inside("/../../a.php", SCRIPT_ALLOWED, NULL);
+	check_inside("a.php", SCRIPT_ALLOWED, NULL); /* workers are in the new root */
+	check_inside("/proc/self/status", SCRIPT_MISSING, NULL);
+	check_inside("/../../proc/self/status/x.php", SCRIPT_MISSING, NULL);
+	assert_int_equal(judged("a.php"), SCRIPT_MISSING); /* its name outside */
+}
+
+static void test_chroot_links(void **state)
+{
+	(void)state;
+	check_inside("/inside.php", SCRIPT_ALLOWED, NULL);
+	check_inside("/inside.php/x", SCRIPT_ALLOWED, "/x");
+	check_inside("/outside.php", SCRIPT_MISSING, NULL);
+	check_inside("/outside.php/x", SCRIPT_MISSING, NULL);
+	check_inside("/above.php", SCRIPT_MISSING, NULL);
+	check_inside("/climbs.php", SCRIPT_ALLOWED, NULL);
+	check_inside("/dir/ok.php", SCRIPT_ALLOWED, NULL);
+	check_inside("/dir/evil.jpg/x.php", SCRIPT_DENIED, "/x.php");
+	check_inside("/outdir/self/status/x.php", SCRIPT_MISSING, NULL);
+	check_inside("/link.php/x", SCRIPT_ALLOWED, "/x");
+	check_inside("/loop.php", SCRIPT_MISSING, NULL);
+}
+
+static void check_chdir(const char *chdir_to)
+{
+	struct script_judge inner;
+	struct meta meta = {0};
+
+	assert_true(script_judge_init(&inner, ".php", dir, chdir_to));
+	meta.of[META_SCRIPT_FILENAME] = text("ok.php/info");
+	assert_int_equal(script_judge(&inner, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+	assert_true(slice_is(path_info, "/info"));
+	meta.of[META_SCRIPT_FILENAME] = text("evil.jpg/x.php");
+	assert_int_equal(script_judge(&inner, &meta, now_us, &path_info), SCRIPT_DENIED);
+	meta.of[META_SCRIPT_FILENAME] = text("../../../a.php");
+	assert_int_equal(script_judge(&inner, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+	meta.of[META_SCRIPT_FILENAME] = text("/up/ok.php");
+	assert_int_equal(script_judge(&inner, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+	meta.of[META_SCRIPT_FILENAME] = text("/ok.php");
+	assert_int_equal(script_judge(&inner, &meta, now_us, &path_info), SCRIPT_MISSING);
+	script_judge_fini(&inner);
+}
+
+static void check_refused(const char *chroot_to, const char *chdir_to, int error)
+{
+	struct script_judge refused;
+
+	errno = 0;
+	assert_false(script_judge_init(&refused, ".php", chroot_to, chdir_to));
+	assert_int_equal(errno, error);
+	script_judge_fini(&refused);
+}
+
+static void test_chdir_in_chroot(void **state)
+{
+	(void)state;
+	check_chdir("/up");
+	check_chdir("up");
+	check_chdir("/dir");
+	check_refused(dir, "/outdir", ENOENT);
+	check_refused(dir, dir, ENOENT);
+	check_refused(dir, "/a.php", ENOTDIR);
+	check_refused(in_dir("missing"), NULL, ENOENT);
+	check_refused(in_dir("a.php"), NULL, ENOTDIR);
+}
+
+/* A name that PHP cannot open is refused, whatever may be run. */
+static void test_no_limit_but_length(void **state)
+{
+	char name[SCRIPT_PATH_MAX + 1];
+	struct script_judge any;
+	struct meta meta = {0};
+
+	(void)state;
+	memset(name, 'x', sizeof(name));
+	assert_true(script_judge_init(&any, NULL, NULL, NULL));
+	meta.of[META_SCRIPT_FILENAME] = (struct slice){name, SCRIPT_PATH_MAX};
+	assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_TOO_LONG);
+	meta.of[META_SCRIPT_FILENAME].len--;
+	assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+	script_judge_fini(&any);
 }
 
 static void test_no_limit(void **state)
@@ -306,7 +436,7 @@ static void test_no_limit(void **state)
 		struct script_judge any;
 		struct meta meta = {0};
 
-		assert_true(script_judge_init(&any, none[i], NULL));
+		assert_true(script_judge_init(&any, none[i], NULL, NULL));
 		assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_ALLOWED);
 		meta.of[META_SCRIPT_FILENAME] = text(in_dir("up/evil.jpg/x.php"));
 		assert_int_equal(script_judge(&any, &meta, now_us, &path_info), SCRIPT_ALLOWED);
@@ -329,7 +459,7 @@ static void test_list_of_extensions(void **state)
 	struct meta meta = {0};
 
 	(void)state;
-	assert_true(script_judge_init(&spaced, "  .jpg\t .phar  ", NULL));
+	assert_true(script_judge_init(&spaced, "  .jpg\t .phar  ", NULL, NULL));
 	meta.of[META_SCRIPT_FILENAME] = text(in_dir("evil.jpg"));
 	assert_int_equal(script_judge(&spaced, &meta, now_us, &path_info), SCRIPT_ALLOWED);
 	meta.of[META_SCRIPT_FILENAME] = text(in_dir("a.php"));
@@ -399,6 +529,10 @@ int main(void)
 	        JUDGED(test_length),
 	        JUDGED(test_unterminated),
 	        cmocka_unit_test(test_relative_to_chdir),
+	        cmocka_unit_test_setup_teardown(test_chroot, chroot_setup, chroot_teardown),
+	        cmocka_unit_test_setup_teardown(test_chroot_links, chroot_setup, chroot_teardown),
+	        cmocka_unit_test_setup_teardown(test_chdir_in_chroot, chroot_setup, chroot_teardown),
+	        cmocka_unit_test(test_no_limit_but_length),
 	        cmocka_unit_test(test_no_limit),
 	        cmocka_unit_test(test_list_of_extensions),
 	        JUDGED(test_cache_ends),
