@@ -3,11 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static int64_t lesser(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 bool quota_init(struct quota *q, int64_t max, size_t pools)
 {
 	*q = (struct quota){.max = max > 0 ? max : 0, .count = pools};
@@ -78,26 +73,24 @@ static int64_t kept_places(const struct quota *q)
 	return kept;
 }
 
-/* How many of the wanted ones a pool could be granted if it were alone. */
-static int64_t grantable(const struct quota *q, const struct quota_share *share, int64_t kept)
+static bool may_have_one(const struct quota *q, const struct quota_share *share, int64_t kept)
 {
-	if (is_first(share))
-		return lesser(lesser(share->wanted, 1), q->free);
-	int64_t open = q->free - kept;
-	return open > 0 ? lesser(share->wanted, open) : 0;
+	return share->wanted > 0 && q->free > (is_first(share) ? 0 : kept);
 }
 
-/* Whether others would have to do without what one pool takes. */
+/* Whether there is less than all want together, beyond what is kept. */
 static bool is_scarce(const struct quota *q, int64_t kept)
 {
 	int64_t left = q->free - kept;
 
 	for (size_t i = 0; i < q->count; i++) {
-		int64_t more = q->shares[i].wanted - is_first(&q->shares[i]);
+		const struct quota_share *share = &q->shares[i];
+		if (share->wanted == 0)
+			continue;
+		int64_t more = share->wanted - is_first(share);
 		if (more > left)
 			return true;
-		if (more > 0)
-			left -= more;
+		left -= more;
 	}
 	return false;
 }
@@ -111,11 +104,9 @@ bool quota_next(struct quota *q, size_t *pool, int64_t *n)
 	for (size_t i = 0; i < q->count; i++) {
 		size_t at = (q->turn + i) % q->count;
 		struct quota_share *share = &q->shares[at];
-		int64_t grant = grantable(q, share, kept);
-		if (grant <= 0)
+		if (!may_have_one(q, share, kept))
 			continue;
-		if (grant > 1 && is_scarce(q, kept))
-			grant = 1;
+		int64_t grant = is_scarce(q, kept) ? 1 : share->wanted;
 		share->held += grant;
 		share->wanted -= grant;
 		q->free -= grant;

@@ -1,6 +1,6 @@
 #include "pool/recycle.h"
 
-/* A part of the whole, 0 … whole - 1, each as likely. Random numbers of 31
+/* 0 … whole - 1, each as likely; of nothing, nothing. Random numbers of 31
  * bits, as random()'s are, do as well: the product has all 32. */
 static uint64_t draw(uint64_t whole, uint32_t dice)
 {
@@ -9,23 +9,18 @@ static uint64_t draw(uint64_t whole, uint32_t dice)
 	return (whole >> 32) * mixed + (((whole & UINT32_MAX) * mixed) >> 32);
 }
 
-static uint64_t tenth(uint64_t whole)
-{
-	return whole < 10 ? 1 : whole / 10;
-}
-
 /* One before the last at the latest, where there is one, so that the
  * replacement has the time of a request to start. */
 static uint64_t due_requests(uint64_t max, uint32_t dice)
 {
-	return max > 1 ? max - 1 - draw(tenth(max), dice) : 1;
+	return max > 1 ? max - 1 - draw(max / 10, dice) : 1;
 }
 
 static int64_t due_us(int64_t lifetime_ms, int64_t now_us, uint32_t dice)
 {
 	int64_t life_us = lifetime_ms <= INT64_MAX / 1000 ? lifetime_ms * 1000 : INT64_MAX;
 
-	life_us -= (int64_t)draw(tenth((uint64_t)life_us) + 1, dice);
+	life_us -= (int64_t)draw((uint64_t)life_us / 10 + 1, dice);
 	return now_us <= INT64_MAX - life_us ? now_us + life_us : INT64_MAX;
 }
 

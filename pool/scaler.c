@@ -71,13 +71,9 @@ int64_t scaler_to_start(struct scaler *s, const struct scaler_view *v)
 /* The queue needs an idle one for each request: they meet in a moment. */
 int64_t scaler_spare(const struct scaler *s, const struct scaler_view *v)
 {
-	int64_t kept = s->max_spare;
-
 	if (s->mode == PM_STATIC)
 		return 0;
-	if (!s->primed)
-		kept = greater(kept, s->start_servers);
-	return greater(v->idle - plus(v->queued, kept), 0);
+	return greater(v->idle - plus(v->queued, s->max_spare), 0);
 }
 
 int64_t scaler_idle_deadline_us(const struct scaler *s, int64_t idle_since_us)
