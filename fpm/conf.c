@@ -69,7 +69,7 @@ void conf_leave_out(struct conf *conf, size_t i)
 	pool_free(conf->pools[i]);
 	conf->pool_count--;
 	conf->broken_count++;
-	memmove(&conf->pools[i], &conf->pools[i + 1], (conf->pool_count - i) * sizeof(*conf->pools));
+	memmove(&conf->pools[i], &conf->pools[i + 1], (conf->pool_count - i) * sizeof(struct pool_settings *));
 }
 
 /* Everything is in place before the pool is counted. */

@@ -79,6 +79,53 @@ def test_bad_values_are_refused(site, extra):
     assert done.returncode == 78 and extra.split(" ")[0] in done.stderr, done.stderr
 
 
+def with_second_pool(site, extra):
+    path = good(site)
+    user = "user = www-data\n" if IS_ROOT else ""
+    text = "[second]\nlisten = %s/second.sock\npm = static\npm.max_children = 1\n%s%s\n"
+    path.write_text(path.read_text() + text % (site.run, user, extra))
+    return path
+
+
+# what the file's reader finds, and what only the system can tell
+BROKEN_POOL = ["clear_env = maybe", "access.log = /no/such/dir/access.log"]
+
+
+@pytest.mark.parametrize("extra", BROKEN_POOL)
+@pytest.mark.parametrize("options", [["-t"], ["-t", "--strict"], ["-F", "--strict"]], ids=" ".join)
+def test_one_pools_mistake_fails_a_test_and_a_strict_start(site, options, extra):
+    done = run(*options, "-y", with_second_pool(site, extra))
+    assert done.returncode == 78
+    assert extra.split(" ")[0] in done.stderr and "left out" not in done.stderr, done.stderr
+    assert list(site.run.iterdir()) == []
+
+
+def test_strict_minds_nothing_in_a_good_file(site):
+    assert "--strict" in run("-h").stdout
+    done = run("--strict", "-t", "-y", with_second_pool(site, ""))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "spare, wrong",
+    [
+        ((), "pm.min_spare_servers"),
+        ((0, 3), "pm.min_spare_servers = 0"),
+        ((3, 2), "pm.max_spare_servers = 2"),
+        ((1, 9), "pm.max_spare_servers = 9"),
+        ((2, 3, 4), "pm.start_servers = 4"),
+        ((2, 3), None),
+        ((2, 3, 2), None),
+    ],
+)
+def test_dynamic_needs_spare_workers_that_fit(site, spare, wrong):
+    names = ("pm.min_spare_servers", "pm.max_spare_servers", "pm.start_servers")
+    lines = ["pm = dynamic", "pm.max_children = 4"] + ["%s = %d" % pair for pair in zip(names, spare)]
+    done = run("-t", "-y", good(site, "\n".join(lines)))
+    assert done.returncode == (78 if wrong else 0), done.stderr
+    assert (wrong or "successful") in done.stderr
+
+
 def test_missing_file_is_78(site):
     done = run("-t", "-y", site.dir / "none.ini")
     assert done.returncode == 78 and "none.ini" in done.stderr
