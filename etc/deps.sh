@@ -8,9 +8,9 @@ run=(gcc libc6-dev make libev-dev libinih-dev libfcgi-dev php8.2-cgi nginx opens
 case ${1-} in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${run[@]}" clang libcmocka-dev python3 python3-pytest python3-selenium chromium chromium-driver
-	nghttp2-client apache2-utils php8.2-fpm) ;;
+	nghttp2-client apache2-utils php8.2-fpm libfcgi-perl) ;;
 fuzz) wanted=(clang libclang-rt-dev llvm libc6-dev make libev-dev libinih-dev libfcgi-dev) ;;
-bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm) ;;
+bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm dokuwiki) ;;
 lint) wanted=(clang clang-tidy cppcheck shellcheck) ;;
 *)
 	echo "usage: ${0##*/} run|test|fuzz|lint|bench" >&2

@@ -1,5 +1,6 @@
 """What the measurements run against: h2fpm and php-fpm with the same pool, each
 behind its own port of one nginx, all in one temporary directory."""
+import contextlib
 import os
 import pathlib
 import resource
@@ -7,10 +8,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(TOP / "tests" / "system"))
+
+from harness import is_zygote, packet_sockets  # noqa: E402
+
+H2FPM = os.environ.get("H2FPM", str(TOP / "build" / "h2fpm"))
 WORKERS = 8
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -20,12 +27,13 @@ daemonize = no
 [bench]
 {user}
 listen = {socket}
-pm = static
-pm.max_children = {workers}
+{pm}
 php_admin_value[post_max_size] = 0
 php_admin_value[enable_post_data_reading] = 0
 php_admin_value[max_execution_time] = 0
+{more}
 """
+STATIC = {"pm": "static", "pm.max_children": WORKERS}
 
 NGINX = """{user}
 daemon off;
@@ -92,12 +100,10 @@ def children(pid):
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 name, parent, _ = read_stat(int(entry.name))
-            except (OSError, ValueError):
-                continue
-            if parent == pid:
-                found.append((int(entry.name), name))
+                if parent == pid:
+                    found.append((int(entry.name), name))
     return found
 
 
@@ -109,20 +115,46 @@ class Server:
         self.url = "https://127.0.0.1:%d/" % port
         self.plain_url = "http://127.0.0.1:%d/" % plain
 
+    def brokers(self):
+        """The pool processes of h2fpm."""
+        return [pid for pid, _ in children(self.child.pid)]
+
     def broker(self):
-        """The pool process of h2fpm: the master's child that has workers."""
-        for pid, _ in children(self.child.pid):
+        """The one that has workers."""
+        for pid in self.brokers():
             if children(pid):
                 return pid
         raise RuntimeError("h2fpm has no pool process with workers")
 
     def workers(self):
-        return [pid for pid, _ in children(self.broker())]
+        if self.name != "h2fpm":
+            return [pid for pid, _ in children(self.child.pid)]
+        sockets = packet_sockets()
+        pids = [pid for broker in self.brokers() for pid, _ in children(broker)]
+        return [pid for pid in pids if not is_zygote(pid, sockets)]
+
+    def processes(self):
+        """All of them."""
+        found, seen = [self.child.pid], 0
+        while seen < len(found):
+            found += [pid for pid, _ in children(found[seen])]
+            seen += 1
+        return found
+
+    def await_workers(self, count, timeout=60):
+        deadline = time.monotonic() + timeout
+        while len(self.workers()) != count:
+            if time.monotonic() > deadline:
+                raise RuntimeError("%s: %d workers, not %d" % (self.title, len(self.workers()), count))
+            time.sleep(0.02)
 
 
 class Stack:
-    def __init__(self, h2fpm):
-        self.h2fpm_binary = h2fpm
+    """pool: settings of both programs' pool; more: further lines of h2fpm's
+    file; only: the one program that is wanted."""
+
+    def __init__(self, pool=None, more="", only=None):
+        self.pool_settings, self.more, self.only = pool or STATIC, more, only
         self.started = []
         self.dir = None
 
@@ -177,12 +209,16 @@ class Stack:
         (self.dir / "nginx.conf").write_text(NGINX.format(
             dir=self.dir, user="user www-data;" if root else "", files=soft_files, connections=soft_files // 2,
             h2fpm_port=ports[0], h2fpm_plain=ports[1], fpm_port=ports[2], fpm_plain=ports[3]))
-        h2fpm = self.start(self.h2fpm_binary, "-F", "-y", self.pool("h2fpm", root))
-        fpm = self.start("php-fpm8.2", "-F", "-y", self.pool("fpm", root))
+        programs = {"h2fpm": H2FPM, "fpm": "php-fpm8.2"}
+        if self.only:
+            programs = {self.only: programs[self.only]}
+        child = {name: self.start(program, "-F", "-y", self.pool(name, root)) for name, program in programs.items()}
         self.start("nginx", "-p", self.dir, "-c", self.dir / "nginx.conf", "-e", self.dir / "nginx.log")
-        self.h2fpm = Server("h2fpm", "h2fpm", ports[0], ports[1], h2fpm)
-        self.fpm = Server("fpm", "php-fpm 8.2", ports[2], ports[3], fpm)
-        for server in (self.h2fpm, self.fpm):
+        self.h2fpm = Server("h2fpm", "h2fpm", ports[0], ports[1], child.get("h2fpm"))
+        self.fpm = Server("fpm", "php-fpm 8.2", ports[2], ports[3], child.get("fpm"))
+        self.servers = [server for server in (self.h2fpm, self.fpm) if server.child]
+        for server in self.servers:
+            server.socket = self.dir / "run" / (server.name + ".sock")
             self.await_answer(server)
 
     def make_certificate(self):
@@ -193,15 +229,20 @@ class Stack:
     def pool(self, name, root):
         user = "user = www-data\ngroup = www-data\nlisten.owner = www-data\nlisten.group = www-data" if root else ""
         path = self.dir / (name + ".ini")
-        path.write_text(POOL.format(log=self.dir / (name + ".log"), user=user, workers=WORKERS,
+        settings = "\n".join("%s = %s" % item for item in self.pool_settings.items())
+        more = self.more.format(dir=self.dir, user=user) if name == "h2fpm" else ""
+        path.write_text(POOL.format(log=self.log(name), user=user, pm=settings, more=more,
                                     socket=self.dir / "run" / (name + ".sock")))
         return path
+
+    def log(self, name="h2fpm"):
+        return self.dir / (name + ".log")
 
     def await_answer(self, server):
         deadline = time.monotonic() + 20
         while curl(server.url + "hello.php").stdout != "Hello\n":
             if server.child.poll() is not None or time.monotonic() > deadline:
-                log = self.dir / (server.name + ".log")
+                log = self.log(server.name)
                 raise RuntimeError("%s does not answer:\n%s" % (server.title, log.read_text() if log.exists() else ""))
             time.sleep(0.1)
 

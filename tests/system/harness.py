@@ -99,6 +99,38 @@ def cpu_seconds(pid):
     return proc_stat(pid)[2]
 
 
+def zombies(pid):
+    """Descendants that are dead and were not waited for."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            stat = proc_stat(int(entry))
+            if stat and stat[1] == pid:
+                found += [int(entry)] if stat[0] in "ZX" else zombies(int(entry))
+    return sorted(found)
+
+
+def packet_sockets():
+    """Inodes of the machine's SOCK_SEQPACKET sockets."""
+    rows = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return {"socket:[%s]" % row[6] for row in rows if row[4] == "0005"}
+
+
+def is_zygote(pid, sockets):
+    """A pool's child that takes orders from it over such a socket."""
+    try:
+        fds = ["/proc/%d/fd/%s" % (pid, fd) for fd in os.listdir("/proc/%d/fd" % pid)]
+    except OSError:
+        return False
+    for fd in fds:
+        try:
+            if os.readlink(fd) in sockets:
+                return True
+        except OSError:
+            pass
+    return False
+
+
 def check_peak_memory(pid, limit_kib):
     peak = int(proc_status(pid)["VmHWM"].split()[0])
     assert SANITIZED or peak < limit_kib, "%d KiB of memory" % peak
@@ -328,10 +360,26 @@ class H2fpm(Server):
         assert len(pids) == 1, "pool processes: %r" % pids
         return pids[0]
 
-    def workers(self):
+    def _pool_children(self, zygotes):
+        sockets = packet_sockets()
         pids = [pid for pool in self.pool_pids() for pid in children(pool)]
         self.seen.update(pids)
-        return pids
+        return [pid for pid in pids if is_zygote(pid, sockets) == zygotes and alive(pid)]
+
+    def workers(self):
+        return self._pool_children(zygotes=False)
+
+    def zygotes(self):
+        return self._pool_children(zygotes=True)
+
+    def wait_zygote(self, without=()):
+        """Awaits that there is one zygote alone, none of those."""
+
+        def right():
+            pids = self.zygotes()
+            return pids[0] if len(pids) == 1 and pids[0] not in without else None
+
+        return wait_until(right, what="a zygote:\n" + self.log())
 
     def wait_workers(self, count=None, without=(), timeout=15):
         """Awaits so many workers, none of them among without."""
@@ -402,6 +450,23 @@ class H2fpm(Server):
                 self.site.remove()
 
 
+class OtherPool(Server):
+    """A further pool of a server that is not started yet: a section is added
+    to its file."""
+
+    def __init__(self, server, name="other", **pool):
+        self.site = server.site
+        self.address = str(self.site.run / (name + ".sock"))
+        settings = {"listen": self.address, "pm": "static", "pm.max_children": 2, "catch_workers_output": "yes"}
+        settings["request.spool_dir"] = self.site.spool
+        if IS_ROOT:
+            settings.update({"user": POOL_USER, "group": POOL_USER})
+            settings.update({"listen.owner": POOL_USER, "listen.group": POOL_USER})
+        settings.update({key.replace("__", "."): value for key, value in pool.items()})
+        server.more += "\n[%s]\n" % name + "\n".join("%s = %s" % item for item in settings.items())
+        server.write_conf()
+
+
 class PhpFpm(Server):
     """php-fpm itself on the same scripts, where a test asks the model."""
 
@@ -451,7 +516,7 @@ http {
 	scgi_temp_path %(dir)s/scgi;
 	types { text/plain txt; }
 	upstream php {
-		server %(upstream)s;
+		%(upstream)s
 		keepalive %(keepalive)d;
 		keepalive_requests 1000000;
 	}
@@ -469,6 +534,7 @@ http {
 			fastcgi_request_buffering %(request_buffering)s;
 			fastcgi_buffering %(buffering)s;
 			fastcgi_read_timeout 60s;
+			%(more)s
 			fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
 			fastcgi_param QUERY_STRING $query_string;
 			fastcgi_param REQUEST_METHOD $request_method;
@@ -494,7 +560,8 @@ class Nginx:
 
     cert = None  # a directory; made once by conftest
 
-    def __init__(self, server, keepalive=8, request_buffering="on", buffering="on"):
+    def __init__(self, server, keepalive=8, request_buffering="on", buffering="on", tries=1):
+        """tries > 1: a GET without an answer is tried again, so often in all."""
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="h2fpm-nginx-"))
         self.dir.chmod(0o755)
         self.port = free_port()
@@ -503,7 +570,8 @@ class Nginx:
         values = {
             "user": "user %s;" % POOL_USER if IS_ROOT else "",
             "dir": self.dir,
-            "upstream": upstream,
+            "upstream": "server %s max_fails=0;\n" % upstream * tries if tries > 1 else "server %s;" % upstream,
+            "more": "fastcgi_next_upstream error timeout invalid_header;" if tries > 1 else "",
             "keepalive": keepalive,
             "port": self.port,
             "cert": self.cert,
