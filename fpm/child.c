@@ -7,20 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include "fpm/conf.h"
+#include "fpm/limits.h"
 #include "fpm/listen.h"
 #include "fpm/log.h"
+#include "fpm/orphan.h"
 #include "fpm/priv.h"
 #include "pool/link.h"
 #include "pool/pool.h"
 
-enum { NICE_LEAD = 10 }; /* of a pool process before its workers */
+enum { DEATH_SIGNAL = 3 }; /* above SIGRTMIN: the master is gone */
 
 /* Every source is first moved above all targets, else putting one in place
  * could overwrite another that is still to be moved. */
@@ -115,13 +116,38 @@ void child_sweep(pid_t pid)
 
 /* The master may have died before the kernel was told: whoever made the link
  * must be the parent still. */
-static bool bind_to_master(void)
+static bool is_bound(void)
 {
 	struct ucred master;
 	socklen_t len = sizeof(master);
 
-	return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
-	       getsockopt(LINK_FD_LINK, SOL_SOCKET, SO_PEERCRED, &master, &len) == 0 && master.pid == getppid();
+	return getsockopt(LINK_FD_LINK, SOL_SOCKET, SO_PEERCRED, &master, &len) == 0 && master.pid == getppid();
+}
+
+/* Runs even where the loop hangs. Anybody may send the signal: the parent says
+ * whether it is true. A fork that has not executed yet is not the leader and
+ * leaves it alone. */
+static void on_master_death(int sig)
+{
+	int error = errno;
+
+	(void)sig;
+	if (getpgrp() == getpid() && !is_bound()) {
+		orphan_kill_all(); /* NOLINT(bugprone-signal-handler,cert-sig30-c): made for it */
+		kill(0, SIGKILL);
+	}
+	errno = error;
+}
+
+/* Not simply SIGKILL: what scripts have started is to go too, and the kernel
+ * tells a process's children only. */
+static bool bind_to_master(void)
+{
+	struct sigaction action = {.sa_handler = on_master_death, .sa_flags = SA_RESTART};
+	int death = SIGRTMIN + DEATH_SIGNAL;
+
+	sigfillset(&action.sa_mask);
+	return sigaction(death, &action, NULL) == 0 && prctl(PR_SET_PDEATHSIG, death) == 0 && is_bound();
 }
 
 static void on_settings_error(void *context, const char *line)
@@ -154,40 +180,75 @@ static void close_on_exec(int count)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-static bool become_user(const struct pool_settings *pool)
+static bool has_chroot(const struct pool_settings *pool)
+{
+	struct stat st;
+
+	if (pool->chroot == NULL)
+		return true;
+	if (stat(pool->chroot, &st) == 0) {
+		if (S_ISDIR(st.st_mode))
+			return true;
+		errno = ENOTDIR;
+	}
+	log_error("the chroot '%s' cannot be used: %s (%d)", pool->chroot, strerror(errno), errno);
+	return false;
+}
+
+static int become_user(const struct pool_settings *pool)
 {
 	struct priv_identity who;
 	char reason[256];
 
-	if (geteuid() != 0)
-		return true;
-	if (!priv_resolve(&who, pool->user, pool->group, reason, sizeof(reason)) ||
-	    !priv_drop(&who, reason, sizeof(reason))) {
+	if (!priv_resolve(&who, pool->user, pool->group, reason, sizeof(reason))) {
 		log_error("%s", reason);
-		return false;
+		return EX_CONFIG;
 	}
-	return true;
+	if (!has_chroot(pool))
+		return EX_CONFIG;
+	who.keeps_chroot = pool->chroot != NULL;
+	if (!priv_drop(&who, reason, sizeof(reason))) {
+		log_error("%s", reason);
+		return EX_SOFTWARE;
+	}
+	return EX_OK;
 }
 
-/* What the pool process does is short and all of its workers wait for it: it
- * must not queue for a processor behind them. Only root may do that. */
-static void raise_priority(struct pool_settings *pool)
+/* What only root may do; anybody else's pool goes without. */
+static int use_root(struct pool_settings *pool)
 {
-	pool->worker_nice = getpriority(PRIO_PROCESS, 0);
-	(void)setpriority(PRIO_PROCESS, 0, pool->worker_nice - NICE_LEAD);
+	if (geteuid() != 0) {
+		free(pool->chroot);
+		pool->chroot = NULL;
+		return EX_OK;
+	}
+	pool->was_root = true;
+	limits_raise_for(pool);
+	return become_user(pool);
+}
+
+static void fill_in(struct pool_settings *pool, const struct global_settings *global)
+{
+	pool->asks_master = global->process_max > 0;
+	pool->emergency_restart_threshold = global->emergency_restart_threshold;
+	pool->emergency_restart_interval_ms = global->emergency_restart_interval_ms;
+	pool->process_control_timeout_ms = global->process_control_timeout_ms;
+	pool->worker_nice = limits_set_priority_for(pool);
 }
 
 static int run_pool(const struct conf *conf, int listen_count)
 {
 	struct pool_settings *pool = conf->pools[0];
 	char scope[128];
+	int status;
 
 	snprintf(scope, sizeof(scope), "pool %s", pool->name);
 	log_set_scope(scope);
 	log_set_level((enum log_level)conf->global.log_level);
-	raise_priority(pool);
-	if (!become_user(pool))
-		return EX_SOFTWARE;
+	fill_in(pool, &conf->global);
+	status = use_root(pool);
+	if (status != EX_OK)
+		return status;
 	if (!bind_to_master()) { /* again: a change of user has undone it */
 		log_error("the master has gone");
 		return EX_SOFTWARE;

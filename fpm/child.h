@@ -1,8 +1,10 @@
 /* Starts a pool process, both halves: in the master fork, descriptors put in
  * place as pool/link.h says, exec of this same program; in the new process
  * settings read back, privileges dropped, pool_main() called. Fails by a return
- * value or, in the child, by exit status 70 and a line in the log. Once it runs
- * it never outlives the master. */
+ * value or, in the child, by a line in the log and exit status 78 where the
+ * configuration is to blame, so that trying again is of little use, else 70.
+ * Once it runs it does not outlive the master, and with it goes all that it or
+ * its scripts have started. */
 #ifndef H2FPM_FPM_CHILD_H
 #define H2FPM_FPM_CHILD_H
 

@@ -10,17 +10,22 @@
 #include <unistd.h>
 
 #include "fpm/daemon.h"
+#include "fpm/limits.h"
 #include "fpm/log.h"
 #include "fpm/logfile.h"
+#include "fpm/orphan.h"
 #include "fpm/pidfile.h"
+#include "fpm/places.h"
+#include "fpm/quota.h"
 #include "fpm/slot.h"
 
 enum {
 	REASON_BYTES = 512,
 	TERMINATE_MS = 2000, /* then what is left is killed */
+	ORPHANS_MS = 1000,   /* so long are killed orphans waited for at the end */
 };
 
-enum master_state { MASTER_STARTING, MASTER_RUNNING, MASTER_DRAINING, MASTER_TERMINATING, MASTER_KILLING };
+enum master_state { MASTER_STARTING, MASTER_RUNNING, MASTER_DRAINING, MASTER_TERMINATING, MASTER_KILLING, MASTER_ENDING };
 
 static const int signals[] = {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGHUP};
 enum { SIGNAL_COUNT = sizeof(signals) / sizeof(signals[0]) };
@@ -30,11 +35,15 @@ struct master {
 	struct ev_loop *loop;
 	struct slot_owner owner;
 	struct slot *slots; /* conf->pool_count of them */
+	struct quota quota; /* with process.max */
+	struct log_gate places_gate;
 	struct logfile error_log;
 	enum master_state state;
 	int waiting_fd; /* of the process that waits for our start; -1: none */
 	int exit_status;
 	bool has_pidfile;
+	bool strict;
+	struct orphans orphans;
 	ev_signal signal_watchers[SIGNAL_COUNT];
 	ev_child child;
 	ev_timer stop_timer;
@@ -48,17 +57,6 @@ static void each_slot(struct master *m, void (*act)(struct slot *slot))
 
 /* Stopping */
 
-static void end_if_all_down(struct master *m)
-{
-	if (m->state < MASTER_DRAINING)
-		return;
-	for (size_t i = 0; i < m->conf->pool_count; i++) {
-		if (m->slots[i].state != SLOT_DOWN)
-			return;
-	}
-	ev_break(m->loop, EVBREAK_ALL);
-}
-
 static void set_stop_timer(struct master *m, int64_t delay_ms)
 {
 	ev_timer_stop(m->loop, &m->stop_timer);
@@ -66,6 +64,26 @@ static void set_stop_timer(struct master *m, int64_t delay_ms)
 		return;
 	ev_timer_set(&m->stop_timer, (double)delay_ms / 1000, 0);
 	ev_timer_start(m->loop, &m->stop_timer);
+}
+
+static bool are_all_down(const struct master *m)
+{
+	for (size_t i = 0; i < m->conf->pool_count; i++) {
+		if (m->slots[i].state != SLOT_DOWN && m->slots[i].state != SLOT_DISABLED)
+			return false;
+	}
+	return true;
+}
+
+static void end_if_all_down(struct master *m)
+{
+	if (m->state < MASTER_DRAINING || !are_all_down(m))
+		return;
+	if (m->orphans.count == 0)
+		ev_break(m->loop, EVBREAK_ALL);
+	else if (m->state != MASTER_ENDING)
+		set_stop_timer(m, ORPHANS_MS);
+	m->state = MASTER_ENDING;
 }
 
 static void kill_all(struct master *m)
@@ -78,6 +96,8 @@ static void kill_all(struct master *m)
 
 static void terminate(struct master *m)
 {
+	if (m->state == MASTER_ENDING)
+		return;
 	if (m->state >= MASTER_TERMINATING) {
 		kill_all(m);
 		return;
@@ -104,8 +124,11 @@ static void on_master_stop_timer(struct ev_loop *loop, ev_timer *timer, int even
 {
 	struct master *m = timer->data;
 
-	(void)loop;
 	(void)events;
+	if (m->state == MASTER_ENDING) {
+		ev_break(loop, EVBREAK_ALL);
+		return;
+	}
 	if (m->state == MASTER_DRAINING)
 		log_warning("process_control_timeout is over and requests are still running");
 	terminate(m);
@@ -125,6 +148,15 @@ static void reopen_logs(struct master *m)
 	each_slot(m, slot_reopen_logs);
 }
 
+/* Until there is a reload. */
+static void renew_workers(struct master *m)
+{
+	if (m->state >= MASTER_DRAINING)
+		return;
+	log_notice("workers are renewed: php.ini is read again; the configuration file is not");
+	each_slot(m, slot_renew);
+}
+
 static void on_master_signal(struct ev_loop *loop, ev_signal *watcher, int events)
 {
 	struct master *m = watcher->data;
@@ -139,7 +171,7 @@ static void on_master_signal(struct ev_loop *loop, ev_signal *watcher, int event
 		reopen_logs(m);
 		break;
 	case SIGUSR2:
-		log_warning("a reload (SIGUSR2) is not available in this version: stop and start instead");
+		renew_workers(m);
 		break;
 	case SIGHUP:
 		if (!m->conf->global.daemonize)
@@ -179,20 +211,41 @@ static void take_signals(struct master *m)
 
 /* Pools */
 
+static struct slot *find_slot(struct master *m, pid_t pid)
+{
+	for (size_t i = 0; i < m->conf->pool_count; i++) {
+		if (m->slots[i].pid == pid)
+			return &m->slots[i];
+	}
+	return NULL;
+}
+
+static bool is_slots_process(void *master, pid_t child)
+{
+	return find_slot(master, child) != NULL;
+}
+
 static void on_master_child(struct ev_loop *loop, ev_child *watcher, int events)
 {
 	struct master *m = watcher->data;
+	struct slot *slot = find_slot(m, watcher->rpid);
 
 	(void)loop;
 	(void)events;
-	for (size_t i = 0; i < m->conf->pool_count; i++) {
-		if (m->slots[i].pid == watcher->rpid) {
-			slot_ended(&m->slots[i], watcher->rstatus);
-			return;
-		}
-	}
-	/* as a container's first process one inherits strangers */
-	log_debug("process %d, which is not ours, ended", watcher->rpid);
+	orphans_sweep(&m->orphans, is_slots_process, m);
+	if (slot != NULL)
+		slot_ended(slot, watcher->rstatus);
+	else
+		log_debug("process %d, which is no pool's, ended", watcher->rpid);
+	end_if_all_down(m);
+}
+
+static void on_slot_places(struct slot_owner *owner)
+{
+	struct master *m = owner->master;
+
+	if (owner->quota != NULL)
+		places_grant(owner->quota, m->slots, &m->places_gate);
 }
 
 static void launched(struct master *m)
@@ -205,8 +258,6 @@ static void launched(struct master *m)
 	m->waiting_fd = -1;
 }
 
-/* Whoever waits for a start in the background is told of a failed one; in the
- * foreground trying again is what a supervisor is for. */
 static void give_up_start(struct master *m, const struct slot *slot)
 {
 	log_error("[pool %s] did not start", slot->settings->name);
@@ -216,22 +267,52 @@ static void give_up_start(struct master *m, const struct slot *slot)
 	terminate(m);
 }
 
+/* Whoever waits for a start in the background is told of a failed one; in the
+ * foreground trying again is what a supervisor is for. */
+static void judge_start(struct master *m)
+{
+	const struct slot *failed = NULL;
+	size_t ready = 0;
+	size_t untried = 0;
+
+	for (size_t i = 0; i < m->conf->pool_count; i++) {
+		const struct slot *slot = &m->slots[i];
+
+		if (slot->proven)
+			ready++;
+		else if (slot->tried)
+			failed = slot;
+		else if (slot->state != SLOT_DISABLED)
+			untried++;
+	}
+	if (failed != NULL && (m->strict || (m->waiting_fd >= 0 && ready + untried == 0)))
+		give_up_start(m, failed);
+	else if (ready > 0 && untried == 0)
+		launched(m);
+}
+
+static size_t count_enabled(const struct master *m)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < m->conf->pool_count; i++)
+		count += m->slots[i].state != SLOT_DISABLED;
+	return count;
+}
+
 static void on_slot_changed(struct slot_owner *owner, struct slot *slot)
 {
 	struct master *m = owner->master;
 
-	end_if_all_down(m);
-	if (m->state != MASTER_STARTING)
-		return;
-	if (m->waiting_fd >= 0 && slot->state == SLOT_WAITING && !slot->proven) {
-		give_up_start(m, slot);
-		return;
+	(void)slot;
+	on_slot_places(owner);
+	if (m->state < MASTER_DRAINING && count_enabled(m) == 0) {
+		log_error("no pool is left that can be served");
+		m->exit_status = EX_CONFIG;
+		terminate(m);
+	} else if (m->state == MASTER_STARTING) {
+		judge_start(m);
 	}
-	for (size_t i = 0; i < m->conf->pool_count; i++) {
-		if (!m->slots[i].proven)
-			return;
-	}
-	launched(m);
 }
 
 /* Start and end */
@@ -272,12 +353,28 @@ static bool write_pidfile(struct master *m)
 }
 
 /* All that can be wrong is told before anything is started. */
+static bool open_pools(struct master *m)
+{
+	bool all = true;
+
+	for (size_t i = 0; i < m->conf->pool_count; i++) {
+		bool opened = slot_open(&m->slots[i], m->conf);
+
+		if (!opened && !m->strict)
+			slot_disable(&m->slots[i]);
+		all = all && opened;
+	}
+	if (count_enabled(m) == 0)
+		log_error("no pool can be served");
+	return m->strict ? all : count_enabled(m) > 0;
+}
+
 static bool open_all(struct master *m, const struct master_options *options)
 {
 	bool ok = open_error_log(m, options);
 
-	for (size_t i = 0; i < m->conf->pool_count; i++)
-		ok = slot_open(&m->slots[i], m->conf) && ok;
+	ok = limits_apply(&m->conf->global) && ok;
+	ok = open_pools(m) && ok;
 	return ok && write_pidfile(m);
 }
 
@@ -288,6 +385,7 @@ static void close_all(struct master *m)
 	if (m->has_pidfile)
 		pidfile_remove(m->conf->global.pid);
 	free(m->slots);
+	quota_fini(&m->quota);
 	ev_loop_destroy(m->loop);
 }
 
@@ -296,6 +394,7 @@ static void run(struct master *m)
 	if (!m->conf->global.daemonize)
 		log_echo(-1);
 	log_notice("fpm is running, pid %d", getpid());
+	orphans_adopt(&m->orphans);
 	ev_child_start(m->loop, &m->child);
 	each_slot(m, slot_start);
 	take_signals(m);
@@ -303,21 +402,38 @@ static void run(struct master *m)
 	log_notice("exiting, bye-bye!");
 }
 
-static bool init(struct master *m, const struct conf *conf)
+static void init_watchers(struct master *m)
 {
-	m->conf = conf;
-	m->error_log.fd = -1;
-	m->loop = ev_default_loop(EVFLAG_AUTO);
-	m->slots = calloc(conf->pool_count, sizeof(*m->slots));
-	if (m->loop == NULL || m->slots == NULL)
-		return false;
-	m->owner = (struct slot_owner){m->loop, &m->error_log, conf->global.daemonize, on_slot_changed, m};
-	for (size_t i = 0; i < conf->pool_count; i++)
-		slot_init(&m->slots[i], &m->owner, conf->pools[i], conf->global.watchdog_timeout_ms);
 	ev_child_init(&m->child, on_master_child, 0, 0);
 	m->child.data = m;
 	ev_timer_init(&m->stop_timer, on_master_stop_timer, 0, 0);
 	m->stop_timer.data = m;
+}
+
+static bool init(struct master *m, const struct conf *conf, const struct master_options *options)
+{
+	const struct global_settings *global = &conf->global;
+
+	m->conf = conf;
+	m->strict = options->strict;
+	m->error_log.fd = -1;
+	m->loop = ev_default_loop(EVFLAG_AUTO);
+	m->slots = calloc(conf->pool_count + 1, sizeof(*m->slots));
+	if (m->loop == NULL || m->slots == NULL ||
+	    (global->process_max > 0 && !quota_init(&m->quota, global->process_max, conf->pool_count)))
+		return false;
+	m->owner = (struct slot_owner){
+		.loop = m->loop,
+		.error_log = &m->error_log,
+		.detached = global->daemonize,
+		.quota = global->process_max > 0 ? &m->quota : NULL,
+		.changed = on_slot_changed,
+		.places = on_slot_places,
+		.master = m,
+	};
+	for (size_t i = 0; i < conf->pool_count; i++)
+		slot_init(&m->slots[i], &m->owner, i, conf->pools[i], global->watchdog_timeout_ms);
+	init_watchers(m);
 	return true;
 }
 
@@ -330,8 +446,8 @@ int master_run(const struct conf *conf, const struct master_options *options)
 		log_error("cannot go to the background: %s (%d)", strerror(errno), errno);
 		return EX_SOFTWARE;
 	}
-	if (!init(&m, conf)) {
-		log_error("cannot make the event loop: %s (%d)", strerror(errno), errno);
+	if (!init(&m, conf, options)) {
+		log_error("cannot begin: %s (%d)", strerror(errno), errno);
 		free(m.slots);
 		return EX_SOFTWARE;
 	}

@@ -16,6 +16,7 @@
 
 #include "fpm/check.h"
 #include "fpm/child.h"
+#include "fpm/link.h"
 #include "pool/exitstatus.h"
 #include "pool/link.h"
 
@@ -131,21 +132,48 @@ static void close_link(struct slot *slot)
 	slot->link = -1;
 }
 
-static void take_message(struct slot *slot, char kind)
+static void become_ready(struct slot *slot)
 {
-	switch (kind) {
+	slot->ready = true;
+	slot->proven = true;
+	slot->tried = true;
+	watch_ready(&slot->watch);
+	slot->owner->changed(slot->owner, slot);
+}
+
+/* False: this makes no sense. */
+static bool take_message(struct slot *slot, const struct link_news *news)
+{
+	struct quota *quota = slot->owner->quota;
+
+	if (!news->right_size)
+		return false;
+	switch (news->kind) {
 	case LINK_READY:
-		slot->ready = true;
-		slot->proven = true;
-		slot->owner->changed(slot->owner, slot);
-		break;
+		become_ready(slot);
+		return true;
 	case LINK_HEARTBEAT:
-		break;
+		return true;
+	case LINK_WANT:
+		if (quota == NULL || news->n > slot->settings->pm_max_children)
+			return false;
+		quota_want(quota, slot->index, news->n);
+		return true;
+	case LINK_RETURN:
+		return quota != NULL && quota_return(quota, slot->index, news->n);
 	default:
+		return false;
+	}
+}
+
+static void take_news(struct slot *slot, const struct link_news *news)
+{
+	if (!take_message(slot, news))
 		log_limited(&slot->gossip, GOSSIP_INTERVAL_MS, LOG_LEVEL_WARNING,
 			    "[pool %s] process %d sent an unknown message (0x%02x)", slot->settings->name, slot->pid,
-			    (unsigned char)kind);
-	}
+			    (unsigned char)news->kind);
+	if (slot->ready) /* a loop that beats but is never ready is no better than none */
+		watch_heard(&slot->watch, now_ms());
 }
 
 /* A process that has closed its end is dead or about to exit: give it the
@@ -160,19 +188,17 @@ static void lose_link(struct slot *slot)
 static void read_link(struct slot *slot)
 {
 	for (int i = 0; i < MESSAGES_PER_TURN && slot->link >= 0; i++) {
-		char kind;
-		ssize_t n = recv(slot->link, &kind, 1, MSG_DONTWAIT);
+		struct link_news news;
+		enum link_result result = link_receive(slot->link, &news);
 
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		if (n <= 0) {
+		if (result == LINK_EMPTY)
+			break;
+		if (result == LINK_GOT)
+			take_news(slot, &news);
+		else
 			lose_link(slot);
-			return;
-		}
-		take_message(slot, kind);
-		if (slot->ready) /* a loop that beats but is never ready is no better than none */
-			watch_heard(&slot->watch, now_ms());
 	}
+	slot->owner->places(slot->owner);
 }
 
 static void on_slot_link(struct ev_loop *loop, ev_io *io, int events)
@@ -184,51 +210,69 @@ static void on_slot_link(struct ev_loop *loop, ev_io *io, int events)
 
 static void send_drain(struct slot *slot)
 {
-	const char kind = LINK_DRAIN;
-
-	if (slot->link >= 0 && send(slot->link, &kind, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
+	if (link_send(slot->link, LINK_DRAIN))
 		return;
 	log_warning("[pool %s] process %d cannot be asked to finish: terminating it", slot->settings->name, slot->pid);
 	kill(slot->pid, SIGTERM);
-}
-
-static bool send_logs(const struct slot *slot)
-{
-	const int fds[2] = {slot->owner->error_log->fd, slot->access_log.fd};
-	char kind = LINK_LOGS;
-	struct iovec data = {.iov_base = &kind, .iov_len = 1};
-	union {
-		char bytes[CMSG_SPACE(sizeof(fds))];
-		struct cmsghdr align;
-	} control = {.bytes = {0}};
-	struct msghdr message = {
-		.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control)};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(fds));
-	memcpy(CMSG_DATA(header), fds, sizeof(fds));
-	return slot->link >= 0 && sendmsg(slot->link, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
 void slot_reopen_logs(struct slot *slot)
 {
 	char reason[REASON_BYTES];
 
+	if (slot->state == SLOT_DISABLED)
+		return;
 	if (!logfile_reopen(&slot->access_log, reason, sizeof(reason)))
 		log_error("[pool %s] access.log: %s; the old one stays in use", slot->settings->name, reason);
-	if (slot->state == SLOT_RUNNING && !send_logs(slot))
+	if (slot->state == SLOT_RUNNING && !link_send_logs(slot->link, slot->owner->error_log->fd, slot->access_log.fd))
 		log_warning("[pool %s] process %d cannot be given the new log files", slot->settings->name, slot->pid);
 }
 
+void slot_renew(struct slot *slot)
+{
+	if (slot->state == SLOT_RUNNING && !link_send(slot->link, LINK_RENEW))
+		log_warning("[pool %s] process %d cannot be asked to renew its workers", slot->settings->name,
+			    slot->pid);
+}
+
+bool slot_grant(struct slot *slot, int64_t n)
+{
+	return n > 0 && n <= UINT32_MAX && link_send_count(slot->link, LINK_GRANT, (uint32_t)n);
+}
+
 /* The process */
+
+static void leave_quota(struct slot *slot)
+{
+	if (slot->owner->quota != NULL)
+		quota_leave(slot->owner->quota, slot->index);
+}
+
+static void disable(struct slot *slot)
+{
+	slot->state = SLOT_DISABLED;
+	ev_timer_stop(slot->owner->loop, &slot->timer);
+	slot_close(slot);
+	leave_quota(slot);
+}
+
+void slot_disable(struct slot *slot)
+{
+	disable(slot);
+	log_warning("[pool %s] is disabled", slot->settings->name);
+}
 
 static void schedule_restart(struct slot *slot, bool hopeless)
 {
 	const char *name = slot->settings->name;
 	int64_t delay_ms = watch_ended(&slot->watch, now_ms(), hopeless, roll_dice());
 
+	if (delay_ms < 0) {
+		disable(slot);
+		log_error("[pool %s] is disabled: its configuration did not work %d times in a row; "
+			  "mend it and start h2fpm again", name, WATCH_HOPELESS);
+		return;
+	}
 	slot->state = SLOT_WAITING;
 	if (hopeless)
 		log_warning("[pool %s] its configuration does not work: next try in %.1f seconds", name,
@@ -269,6 +313,8 @@ void slot_start(struct slot *slot)
 {
 	int ends[2] = {-1, -1};
 
+	if (slot->state == SLOT_DISABLED)
+		return;
 	watch_started(&slot->watch, now_ms());
 	slot->pid = -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0)
@@ -316,6 +362,9 @@ void slot_ended(struct slot *slot, int status)
 	ev_timer_stop(slot->owner->loop, &slot->timer);
 	report_end(slot, pid, status);
 	slot->last_status = status;
+	slot->tried = true;
+	if (slot->owner->quota != NULL)
+		quota_reset(slot->owner->quota, slot->index);
 	if (slot->stopping)
 		go_down(slot);
 	else
@@ -366,6 +415,7 @@ static bool begin_stop(struct slot *slot)
 {
 	slot->stopping = true;
 	listen_close(&slot->listen);
+	leave_quota(slot);
 	if (slot->state == SLOT_WAITING)
 		go_down(slot);
 	return slot->state == SLOT_RUNNING;
@@ -391,11 +441,12 @@ void slot_kill(struct slot *slot)
 		child_kill(slot->pid);
 }
 
-void slot_init(struct slot *slot, struct slot_owner *owner, const struct pool_settings *settings,
+void slot_init(struct slot *slot, struct slot_owner *owner, size_t index, const struct pool_settings *settings,
 	       int64_t watchdog_timeout_ms)
 {
 	memset(slot, 0, sizeof(*slot));
 	slot->owner = owner;
+	slot->index = index;
 	slot->settings = settings;
 	slot->access_log.fd = -1;
 	slot->settings_fd = -1;

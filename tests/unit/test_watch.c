@@ -104,6 +104,108 @@ static void test_hopeless_waits_longest(void **context)
 	assert_int_equal(watch_ended(&w, 1, true, 15000), 30000);
 }
 
+static void test_hopeless_is_given_up(void **context)
+{
+	struct watch w;
+
+	(void)context;
+	watch_init(&w, 5000);
+	for (int turn = 0; turn < 3; turn++) {
+		for (int i = 1; i < WATCH_HOPELESS; i++) {
+			watch_started(&w, 0);
+			assert_true(watch_ended(&w, 1, true, 0) >= 22500);
+		}
+		if (turn == 0) /* another kind of end: it is no longer in a row */
+			assert_true(watch_ended(&w, 1, false, 0) >= 0);
+		if (turn == 1) /* nor after one that became ready */
+			watch_ready(&w);
+	}
+	assert_int_equal(watch_ended(&w, 1, true, 0), -1);
+	assert_int_equal(watch_ended(&w, 1, true, 0), -1);
+}
+
+/* Starts one that becomes ready, lets it die at now_ms, and returns when the
+ * next one is started. */
+static int64_t die_ready(struct watch *w, int64_t now_ms)
+{
+	int64_t delay_ms;
+
+	watch_started(w, now_ms);
+	watch_ready(w);
+	delay_ms = watch_ended(w, now_ms, false, 12345);
+	assert_in_range(delay_ms, 0, 1000);
+	return now_ms + delay_ms;
+}
+
+static void test_ready_ones_come_back_at_once_then_each_second(void **context)
+{
+	struct watch w;
+	int64_t now_ms = 7;
+
+	(void)context;
+	watch_init(&w, 5000);
+	for (int i = 0; i < WATCH_BURST; i++)
+		assert_int_equal(die_ready(&w, now_ms), now_ms);
+	for (int i = 1; i < 10000; i++) {
+		now_ms = die_ready(&w, now_ms);
+		assert_int_equal(now_ms, 7 + 1000 * i);
+	}
+	now_ms += 600; /* part of the second is over: the rest is waited for */
+	assert_int_equal(die_ready(&w, now_ms), now_ms + 400);
+}
+
+static void test_tokens_are_saved_up_to_the_burst(void **context)
+{
+	struct watch w;
+	int64_t now_ms = 0;
+
+	(void)context;
+	watch_init(&w, 5000);
+	for (int i = 0; i < WATCH_BURST; i++)
+		assert_int_equal(die_ready(&w, now_ms), now_ms);
+	now_ms += 3000;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(die_ready(&w, now_ms), now_ms);
+	assert_int_equal(die_ready(&w, now_ms), now_ms + 1000);
+	now_ms += 1000000; /* long quiet: no more than the burst */
+	for (int i = 0; i < WATCH_BURST; i++)
+		assert_int_equal(die_ready(&w, now_ms), now_ms);
+	assert_int_equal(die_ready(&w, now_ms), now_ms + 1000);
+}
+
+/* What a chaos test does: every 300 ms for an hour. */
+static void test_killed_again_and_again_is_back_within_a_second(void **context)
+{
+	struct watch w;
+	int64_t now_ms = 0;
+	int starts = 0;
+
+	(void)context;
+	watch_init(&w, 5000);
+	while (now_ms < 3600 * 1000) {
+		now_ms = die_ready(&w, now_ms + 300);
+		starts++;
+	}
+	assert_in_range(starts, 3600, 3600 + WATCH_BURST + 1);
+}
+
+static void test_being_ready_ends_the_backoff(void **context)
+{
+	struct watch w;
+
+	(void)context;
+	watch_init(&w, 5000);
+	for (int i = 0; i < 20; i++) {
+		watch_started(&w, 0);
+		assert_true(watch_ended(&w, 1, false, 0) >= 0);
+	}
+	assert_int_equal(die_ready(&w, 5), 5);
+	watch_started(&w, 5);
+	assert_int_equal(watch_ended(&w, 6, false, 0), 0);
+	watch_started(&w, 6); /* whoever died ready says nothing about this one */
+	assert_int_equal(watch_ended(&w, 7, false, 0), 75);
+}
+
 static void test_never_a_busy_loop(void **context)
 {
 	struct watch w;
@@ -127,6 +229,11 @@ int main(void)
 		cmocka_unit_test(test_backoff_grows_to_its_most), cmocka_unit_test(test_jitter_spans_its_range),
 		cmocka_unit_test(test_long_life_is_forgiven),     cmocka_unit_test(test_hopeless_waits_longest),
 		cmocka_unit_test(test_never_a_busy_loop),
+		cmocka_unit_test(test_hopeless_is_given_up),
+		cmocka_unit_test(test_ready_ones_come_back_at_once_then_each_second),
+		cmocka_unit_test(test_tokens_are_saved_up_to_the_burst),
+		cmocka_unit_test(test_killed_again_and_again_is_back_within_a_second),
+		cmocka_unit_test(test_being_ready_ends_the_backoff),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
