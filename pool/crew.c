@@ -157,6 +157,7 @@ bool crew_init(struct broker *b)
 		log_error("the php_ settings cannot be passed on: out of memory");
 		return false;
 	}
+	b->judge.is_strict = b->phpini.roots != NULL;
 	b->worker_argv = spawn_argv(b->settings, &b->phpini);
 	b->worker_envp = spawn_envp(b->settings);
 	if (!b->worker_argv || !b->worker_envp)

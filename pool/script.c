@@ -184,14 +184,34 @@ static size_t walk_up(const struct script_judge *judge, char *path)
 	return 0;
 }
 
+/* Whether a part of the name is "..": PHP reads up to a zero byte. */
+static bool climbs(struct slice name)
+{
+	size_t start = 0;
+
+	for (size_t i = 0; i <= name.len; i++) {
+		bool at_end = i == name.len || name.at[i] == '\0';
+		if (!at_end && name.at[i] != '/')
+			continue;
+		if (i - start == 2 && memcmp(name.at + start, "..", 2) == 0)
+			return true;
+		if (at_end)
+			return false;
+		start = i + 1;
+	}
+	return false;
+}
+
 /* With cgi.fix_pathinfo = 0, which only php.ini may know, PHP would run
  * PATH_TRANSLATED although there is a SCRIPT_FILENAME. */
 bool script_hides_translated(const struct script_judge *judge, const struct meta *meta)
 {
 	struct slice translated = meta->of[META_PATH_TRANSLATED];
 
-	return translated.at && script_name(meta).at != translated.at &&
-	       !extension_allowed(judge, translated.at, translated.len);
+	if (!translated.at || script_name(meta).at == translated.at)
+		return false;
+	return !extension_allowed(judge, translated.at, translated.len) ||
+	       (judge->is_strict && (translated.len == 0 || climbs(translated)));
 }
 
 enum script_verdict script_judge(struct script_judge *judge, const struct meta *meta, int64_t now_us,
@@ -200,14 +220,17 @@ enum script_verdict script_judge(struct script_judge *judge, const struct meta *
 	char path[SCRIPT_PATH_MAX];
 	struct stat st;
 	struct slice name = script_name(meta);
+	enum script_verdict unfound = judge->extensions || judge->is_strict ? SCRIPT_MISSING : SCRIPT_ALLOWED;
 
 	*path_info = (struct slice){0};
 	if (name.len >= sizeof path)
 		return SCRIPT_TOO_LONG;
-	if (!judge->extensions && !meta->of[META_PATH_INFO].at)
+	if (unfound == SCRIPT_ALLOWED && !meta->of[META_PATH_INFO].at)
 		return SCRIPT_ALLOWED;
 	if (!name.at || name.len == 0)
-		return judge->extensions ? SCRIPT_MISSING : SCRIPT_ALLOWED;
+		return unfound;
+	if (judge->is_strict && climbs(name))
+		return SCRIPT_MISSING;
 	struct script_cache_slot *slot = cache_slot(judge, name);
 	if (cache_has(slot, name, now_us))
 		return SCRIPT_ALLOWED;
@@ -221,7 +244,7 @@ enum script_verdict script_judge(struct script_judge *judge, const struct meta *
 	}
 	size_t len = walk_up(judge, path);
 	if (len == 0)
-		return judge->extensions ? SCRIPT_MISSING : SCRIPT_ALLOWED;
+		return unfound;
 	*path_info = (struct slice){name.at + len, name.len - len};
 	return extension_allowed(judge, path, len) ? SCRIPT_ALLOWED : SCRIPT_DENIED;
 }

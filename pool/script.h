@@ -3,7 +3,9 @@
  * after an Apache redirect, and where that is no existing file walks up its
  * components to the first regular file: /up/evil.jpg/x.php runs evil.jpg. Where
  * nothing is found nothing is let through: by the time that a worker looks,
- * somebody may have put a file there.
+ * somebody may have put a file there. Nor is a name with ".." in it, which
+ * php-cgi knows no file by: with doc_root it would run another one then, without
+ * the php_admin_ settings (phpini.h; is_strict).
  * Looks at the file system as the workers see it: where they are in a chroot,
  * no link and no ".." leads out of it. Allowed scripts are remembered for a
  * second, so that a busy script is not looked up for each request. */
@@ -36,6 +38,7 @@ struct script_judge {
 	int dir;           /* what relative names are relative to: the workers' directory; in a chroot: it */
 	char *chdir;       /* in a chroot: the workers' directory below it; NULL: none, or no chroot */
 	bool in_chroot;
+	bool is_strict; /* a name that PHP would find no file by is refused, whatever may be run */
 	struct script_cache_slot cache[SCRIPT_CACHE_SLOTS];
 };
 
@@ -50,7 +53,7 @@ void script_judge_fini(struct script_judge *judge);
 enum script_verdict script_judge(struct script_judge *judge, const struct meta *meta, int64_t now_us,
 				 struct slice *path_info);
 /* True when PATH_TRANSLATED must not reach a worker: it is not what was judged,
- * and it may not be run. */
+ * and it may not be run; or, with is_strict, PHP would find no file by it. */
 bool script_hides_translated(const struct script_judge *judge, const struct meta *meta);
 
 #endif

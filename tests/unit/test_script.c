@@ -453,6 +453,43 @@ static void test_no_limit(void **state)
 	}
 }
 
+/* What php-cgi finds no file by is refused, though any extension will do. */
+static void test_strict(void **state)
+{
+	static const char *const climbing[] = {"..", "../a.php", "/..", "up/../a.php", "up/..", "/tmp/../tmp/a.php"};
+	struct script_judge strict;
+	struct meta meta = {0};
+
+	(void)state;
+	assert_true(script_judge_init(&strict, NULL, dir, NULL));
+	strict.is_strict = true;
+	for (size_t i = 0; i < sizeof(climbing) / sizeof(climbing[0]); i++) {
+		meta.of[META_SCRIPT_FILENAME] = text(climbing[i]);
+		assert_int_equal(script_judge(&strict, &meta, now_us, &path_info), SCRIPT_MISSING);
+	}
+	meta.of[META_SCRIPT_FILENAME] = (struct slice){"up/..\0/x", 8};
+	assert_int_equal(script_judge(&strict, &meta, now_us, &path_info), SCRIPT_MISSING);
+	meta.of[META_SCRIPT_FILENAME] = text("none");
+	assert_int_equal(script_judge(&strict, &meta, now_us, &path_info), SCRIPT_MISSING);
+	meta.of[META_SCRIPT_FILENAME] = text("");
+	assert_int_equal(script_judge(&strict, &meta, now_us, &path_info), SCRIPT_MISSING);
+	meta.of[META_SCRIPT_FILENAME] = text(NULL);
+	assert_int_equal(script_judge(&strict, &meta, now_us, &path_info), SCRIPT_MISSING);
+	meta.of[META_SCRIPT_FILENAME] = text("/up/evil.jpg/..x/x..");
+	assert_int_equal(script_judge(&strict, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+	assert_true(slice_is(path_info, "/..x/x.."));
+	meta.of[META_PATH_TRANSLATED] = text("/a/..");
+	assert_true(script_hides_translated(&strict, &meta));
+	meta.of[META_PATH_TRANSLATED] = text("");
+	assert_true(script_hides_translated(&strict, &meta));
+	meta.of[META_PATH_TRANSLATED] = text("/a");
+	assert_false(script_hides_translated(&strict, &meta));
+	strict.is_strict = false;
+	meta.of[META_PATH_TRANSLATED] = text("/a/..");
+	assert_false(script_hides_translated(&strict, &meta));
+	script_judge_fini(&strict);
+}
+
 static void test_list_of_extensions(void **state)
 {
 	struct script_judge spaced;
@@ -534,6 +571,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_chdir_in_chroot, chroot_setup, chroot_teardown),
 	        cmocka_unit_test(test_no_limit_but_length),
 	        cmocka_unit_test(test_no_limit),
+	        cmocka_unit_test(test_strict),
 	        cmocka_unit_test(test_list_of_extensions),
 	        JUDGED(test_cache_ends),
 	        JUDGED(test_cache_never_allows_the_denied),
