@@ -149,6 +149,7 @@ static bool check_user(const struct pool_settings *pool, bool allow_root)
 	tell_ignored(pool, "user", pool->user);
 	tell_ignored(pool, "group", pool->group);
 	tell_ignored(pool, "chroot", pool->chroot);
+	tell_ignored(pool, "process.priority", pool->process_priority != PRIORITY_UNSET ? "" : NULL);
 	if (pool->listen[0] == '/') {
 		tell_ignored(pool, "listen.owner", pool->listen_owner);
 		if (access.group == (gid_t)-1)

@@ -15,7 +15,7 @@
 
 #include "pool/access.h"
 
-enum { HOST_MAX = 254 };
+enum { HOST_MAX = 254, PROGRAM_MAX = 4096 };
 
 const char *conf_check_log(const char *value)
 {
@@ -135,20 +135,25 @@ const char *conf_check_absolute(const char *value)
 	return *value == '/' ? NULL : "give a directory's path from / on";
 }
 
-int conf_check_open_directory_in(const char *root, const char *dir)
+static int open_in(const char *root, const char *path, int flags)
 {
-	struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
+	struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_IN_ROOT};
 
 	if (!root)
-		return open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		return open(path, flags | O_CLOEXEC);
 	int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root_fd < 0)
 		return -1;
-	int fd = (int)syscall(SYS_openat2, root_fd, dir, &how, sizeof(how));
+	int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 	int error = errno;
 	close(root_fd);
 	errno = error;
 	return fd;
+}
+
+int conf_check_open_directory_in(const char *root, const char *dir)
+{
+	return open_in(root, dir, O_PATH | O_DIRECTORY);
 }
 
 const char *conf_check_directory_in(const char *root, const char *dir)
@@ -199,22 +204,36 @@ const char *conf_check_extensions(const char *value)
 	return NULL;
 }
 
-static bool is_program(const char *path)
+const char *conf_check_command(const char *value)
 {
-	struct stat st;
+	size_t len = strcspn(value, " \t");
 
-	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 0111);
+	return len && len < PROGRAM_MAX ? NULL : "give a program, by name or path";
 }
 
-static bool is_in_path(const char *name, size_t name_len)
+/* False with errno EACCES: nobody can tell. */
+static bool is_program(const char *root, const char *path)
+{
+	struct stat st;
+	int fd = open_in(root, path, O_PATH);
+	bool found = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 0111);
+	int error = fd >= 0 ? 0 : errno;
+
+	if (fd >= 0)
+		close(fd);
+	errno = error;
+	return found;
+}
+
+static bool is_in_path(const char *root, const char *name)
 {
 	const char *path = getenv("PATH");
-	char file[4096];
+	char file[PROGRAM_MAX];
 
 	for (path = path && *path ? path : "/usr/local/bin:/usr/bin:/bin"; *path;) {
 		size_t len = strcspn(path, ":");
-		int n = snprintf(file, sizeof(file), "%.*s/%.*s", (int)len, path, (int)name_len, name);
-		if (len && n > 0 && (size_t)n < sizeof(file) && is_program(file))
+		int n = snprintf(file, sizeof(file), "%.*s/%s", (int)len, path, name);
+		if (len && n > 0 && (size_t)n < sizeof(file) && is_program(root, file))
 			return true;
 		path += len + (path[len] == ':');
 	}
@@ -222,19 +241,14 @@ static bool is_in_path(const char *name, size_t name_len)
 }
 
 /* The program is the first word; the rest are its arguments. */
-const char *conf_check_command(const char *value)
+const char *conf_check_program_in(const char *root, const char *command)
 {
-	char file[4096];
-	size_t len = strcspn(value, " \t");
+	char name[PROGRAM_MAX];
 
-	if (!len || len >= sizeof(file))
-		return "give a program, by name or path";
-	memcpy(file, value, len);
-	file[len] = '\0';
-	errno = 0;
-	if (!memchr(value, '/', len))
-		return is_in_path(value, len) ? NULL : "program not found in PATH";
-	return is_program(file) || errno == EACCES ? NULL : "program not found, or not executable";
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(command, " \t"), command);
+	if (!strchr(name, '/'))
+		return is_in_path(root, name) ? NULL : "program not found in PATH";
+	return is_program(root, name) || errno == EACCES ? NULL : "program not found, or not executable";
 }
 
 const char *conf_check_env_name(const char *name)

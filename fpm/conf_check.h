@@ -23,7 +23,9 @@ const char *conf_check_php_name(const char *name);
 /* A directory as it is seen from within root (NULL: /), whose own symbolic
  * links lead nowhere else. */
 const char *conf_check_directory_in(const char *root, const char *dir);
-/* The same to hold on to it, with O_PATH; -1 with errno set. */
+/* The program of a worker.command, by path or found in PATH, the same way. */
+const char *conf_check_program_in(const char *root, const char *command);
+/* A directory, the same way, to hold on to with O_PATH; -1 with errno set. */
 int conf_check_open_directory_in(const char *root, const char *dir);
 
 enum { CONF_LISTEN_MAX = 300 }; /* bytes of an address in that spelling */

@@ -97,10 +97,26 @@ static void check_directories(const struct pool_settings *pool, const struct con
 		conf_problems_add(problems, line_of(pool, said, "chdir"), "chdir = %.128s: %s", pool->chdir, wrong);
 }
 
+/* A zygote is started outside of chroot, by exec each worker inside. */
+static void check_program(const struct pool_settings *pool, const struct conf_said *said,
+                          struct conf_problems *problems)
+{
+	const char *wrong;
+
+	if (!pool->worker_command || said->wrong[index_of("worker.command")] || said->wrong[index_of("chroot")])
+		return;
+	wrong = conf_check_program_in(NULL, pool->worker_command);
+	if (wrong && (!pool->chroot || conf_check_program_in(pool->chroot, pool->worker_command)))
+		conf_problems_add(problems, line_of(pool, said, "worker.command"), "worker.command = %.128s%s: %s",
+		                  pool->worker_command, said->line[index_of("worker.command")] ? "" : " (the default)",
+		                  wrong);
+}
+
 void conf_cross_pool(struct pool_settings *pool, const struct conf_said *said, struct conf_problems *problems)
 {
 	check_dynamic(pool, said, problems);
 	check_directories(pool, said, problems);
+	check_program(pool, said, problems);
 }
 
 void conf_cross_addresses(const struct conf *conf, const struct conf_said *said, struct conf_problems *problems)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -257,6 +258,22 @@ static void test_chdir_in_chroot(void **state)
 	check_told(text, lines);
 }
 
+/* By exec the program is inside; a zygote's is outside. */
+static void test_command_in_chroot(void **state)
+{
+	const char *dir = *state;
+	char text[1024];
+
+	snprintf(text, sizeof(text), STATIC "chroot = %s/jail\nworker.command = /in/program --option\n", dir);
+	conf_free(parse(text));
+	snprintf(text, sizeof(text), STATIC "chroot = %s/jail\nworker.command = /bin/sh\n", dir);
+	conf_free(parse(text));
+	snprintf(text, sizeof(text), STATIC "chroot = %s/jail\nworker.command = /here/none\n", dir);
+	check_told(text, "t:7: worker.command = /here/none: program not found, or not executable\n");
+	check_told(STATIC "worker.command = /in/program\n",
+	           "t:6: worker.command = /in/program: program not found, or not executable\n");
+}
+
 static const char *const directories[] = {"jail", "jail/in", "out"};
 
 static int make_world(void **state)
@@ -271,6 +288,11 @@ static int make_world(void **state)
 		if (mkdir(path, 0755) != 0)
 			return -1;
 	}
+	snprintf(path, sizeof(path), "%s/jail/in/program", dir);
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
+	if (fd < 0)
+		return -1;
+	close(fd);
 	snprintf(path, sizeof(path), "%s/jail/here", dir);
 	*state = dir;
 	return symlink("/in", path);
@@ -281,6 +303,8 @@ static int remove_world(void **state)
 	char path[256];
 
 	snprintf(path, sizeof(path), "%s/jail/here", (const char *)*state);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/jail/in/program", (const char *)*state);
 	unlink(path);
 	for (size_t i = 3; i-- > 0;) {
 		snprintf(path, sizeof(path), "%s/%s", (const char *)*state, directories[i]);
@@ -300,6 +324,7 @@ int main(void)
 	        cmocka_unit_test(test_dynamic),
 	        cmocka_unit_test(test_dynamic_after_mistakes),
 	        cmocka_unit_test(test_chdir_in_chroot),
+	        cmocka_unit_test(test_command_in_chroot),
 	};
 	return cmocka_run_group_tests(tests, make_world, remove_world);
 }
