@@ -13,7 +13,10 @@ LIBS = -lev -linih
 TIME ?= 60
 PART ?=
 
-SOURCES = $(wildcard fpm/*.c pool/*.c protocol/*.c)
+# The gate is a library of its own, for php-cgi: no sanitizer's, whatever else is.
+GATE = $(BUILD)/gate.so
+GATE_SOURCES = pool/gate.c pool/confine.c
+SOURCES = $(filter-out pool/gate.c,$(wildcard fpm/*.c pool/*.c protocol/*.c))
 OBJECTS = $(SOURCES:%.c=$(BUILD)/%.o)
 LIB_OBJECTS = $(filter-out $(BUILD)/fpm/main.o,$(OBJECTS))
 UNITS = $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
@@ -73,7 +76,7 @@ lint:
 	@etc/deps.sh lint
 	cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -D__linux__ -I. fpm pool protocol
-	clang-tidy --quiet --warnings-as-errors='*' $(SOURCES) -- -std=c11 -D_GNU_SOURCE -I.
+	clang-tidy --quiet --warnings-as-errors='*' $(SOURCES) pool/gate.c -- -std=c11 -D_GNU_SOURCE -I.
 	shellcheck etc/deps.sh etc/demo/run.sh .ci/run
 	@echo 'Nothing to complain about (the warnings counted above are in other people'\''s headers).'
 
@@ -134,6 +137,13 @@ $(BUILD)/all.a: $(LIB_OBJECTS)
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(GATE): $(GATE_SOURCES) pool/confine.h pool/gate_proto.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -I. -O2 $(WARNINGS) $(WERROR) -fPIC -shared -Wl,-z,now -o $@ $(GATE_SOURCES)
+
+$(BUILD)/pool/gate_image.o: $(GATE)
+$(BUILD)/pool/gate_image.o: ALL_CFLAGS += -DGATE_FILE='"$(GATE)"'
 
 $(UNITS): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/all.a
 	@mkdir -p $(@D)

@@ -9,8 +9,13 @@
  *   wire      its private connection: a request's way there
  *   exitstatus  how a process ended, in words (pure)
  *   words     what a worker writes to standard error
- *   crew      how many workers there are: starting, replacing, backing off
- *   spawn     fork + exec of one worker with its private listening socket
+ *   crew      how many workers there are: starting, dispatching, backing off
+ *   turnover  who leaves: the idle, those that have served their time, all
+ *   scaler    how many there should be (pure)
+ *   recycle   when one has served its time (pure)
+ *   zygote    php-cgi started once, to fork the workers; gate.c is inside it
+ *   spawn     fork + exec of one process with its private listening socket
+ *   oom       whether the kernel's out-of-memory killer was at work
  *   phpini    php-cgi's settings, and the protection of the admin ones
  *   backoff   growing delays with jitter (pure)
  *   meta      what the broker reads from a request's parameters (pure)
@@ -35,9 +40,11 @@
 #include "fpm/log.h"
 #include "pool/allow.h"
 #include "pool/backoff.h"
+#include "pool/oom.h"
 #include "pool/phpini.h"
 #include "pool/queue.h"
 #include "pool/request.h"
+#include "pool/scaler.h"
 #include "pool/script.h"
 #include "pool/settings.h"
 #include "pool/worker.h"
@@ -59,6 +66,8 @@ struct counters {
 	uint64_t bad_connections;
 	uint64_t refused_clients;
 	uint64_t crashes;
+	uint64_t recycled; /* workers that were replaced because they had served their time */
+	uint64_t exhausted; /* times that pm.max_children was reached */
 };
 
 /* Where a pool is in its own life. */
@@ -99,28 +108,52 @@ struct broker {
 
 	/* worker, crew */
 	struct list workers[WORKER_STATES]; /* by enum worker_state */
-	int64_t worker_count;   /* that serve or will: not the stopping ones */
+	int64_t worker_counts[WORKER_STATES]; /* how many are on each */
+	int64_t recycling_counts[WORKER_STATES]; /* of these, WORKER_RECYCLING ones */
+	int64_t due_count; /* WORKER_DUE ones */
+	int64_t births;    /* ordered from a zygote and not yet born */
+	uint32_t generation; /* of workers: older ones are to be replaced */
+	struct scaler scaler;
+	bool exhausted; /* requests wait and pm.max_children is reached */
 	struct backoff start_backoff;
-	struct ev_timer start_timer;
+	struct ev_timer start_timer;  /* active: nothing is started meanwhile */
+	struct ev_timer retire_timer; /* the longest idle one may go */
+	struct ev_timer lifetime_timer; /* worker.max_lifetime */
 	bool refuse_waiting; /* see whether the queue waits in vain */
+	int64_t *faults; /* when the last emergency_restart_threshold ones died so, in turn */
+	int64_t fault_count;
+	struct oom oom;
 	struct phpini phpini;
 	char **worker_argv;
 	char **worker_envp;
 	struct rlimit worker_nofile; /* as it was before the broker raised its own */
+
+	/* zygote */
+	bool uses_zygote;
+	struct list zygotes; /* all that live */
+	struct zygote *zygote; /* that forks the workers; NULL: none */
+	struct zygote *next_zygote; /* that is to take its place; NULL: none */
+	bool renew_again; /* asked for while one was being started */
+	char **zygote_envp;
+	int gate_image; /* -1: there is none */
+
+	/* process.max: places that the master has granted, and those asked for */
+	int64_t granted;
+	int64_t wanted_told;
 
 	/* pool */
 	struct ev_io link_io;
 	struct ev_timer heartbeat_timer;
 	struct ev_timer stop_timer;
 	struct ev_prepare turn;
-	struct ev_child child;
+	struct ev_signal child_signal;
 	struct ev_signal term_signal, int_signal, quit_signal;
 	struct buf access_lines; /* written once a loop turn */
 	pid_t pid; /* our own */
 	struct counters counters;
 	/* one for each kind of message, so that none hides another */
 	struct log_gate bad_gate, client_gate, script_gate, full_gate, late_gate;
-	struct log_gate accept_gate, descriptor_gate, spool_gate;
+	struct log_gate accept_gate, descriptor_gate, spool_gate, gossip_gate, exhausted_gate;
 	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
 };
 

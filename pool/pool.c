@@ -15,6 +15,7 @@
 #include "pool/frontend.h"
 #include "pool/link.h"
 #include "pool/request.h"
+#include "pool/turnover.h"
 #include "pool/worker.h"
 
 enum {
@@ -88,15 +89,30 @@ static void take_logs(const struct msghdr *message)
 	close(fds[1]);
 }
 
+static void take_message(struct broker *b, const char *text, ssize_t len, const struct msghdr *message)
+{
+	uint32_t count;
+
+	memcpy(&count, text + 1, sizeof count);
+	if (len == 1 && *text == LINK_DRAIN)
+		drain(b);
+	else if (len == 1 && *text == LINK_LOGS)
+		take_logs(message);
+	else if (len == 1 && *text == LINK_RENEW)
+		turnover_renew(b, "the master asks for it");
+	else if (len == LINK_COUNTED_BYTES && *text == LINK_GRANT)
+		crew_on_grant(b, count);
+}
+
 static void on_link_readable(struct ev_loop *loop, struct ev_io *io, int events)
 {
 	struct broker *b = io->data;
-	char kind = 0;
+	char text[LINK_COUNTED_BYTES] = {0};
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	struct iovec part = {.iov_base = &kind, .iov_len = 1};
+	struct iovec part = {.iov_base = text, .iov_len = sizeof text};
 	struct msghdr message = {.msg_iov = &part,
 				 .msg_iovlen = 1,
 				 .msg_control = control.space,
@@ -104,10 +120,8 @@ static void on_link_readable(struct ev_loop *loop, struct ev_io *io, int events)
 	ssize_t n = recvmsg(io->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	(void)events;
-	if (n == 1 && kind == LINK_DRAIN)
-		drain(b);
-	else if (n == 1 && kind == LINK_LOGS)
-		take_logs(&message);
+	if (n > 0)
+		take_message(b, text, n, &message);
 	else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 		log_alert("the master is gone: stopping");
 		ev_io_stop(loop, io);
@@ -123,7 +137,10 @@ static void tell_master(enum link_message kind)
 
 static void on_heartbeat(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
-	(void)loop, (void)timer, (void)events;
+	struct broker *b = container_of(timer, struct broker, heartbeat_timer);
+
+	(void)loop, (void)events;
+	oom_tick(&b->oom);
 	tell_master(LINK_HEARTBEAT);
 }
 
@@ -135,21 +152,46 @@ static void on_queue_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
 	request_on_queue_timer(container_of(timer, struct broker, queue_timer));
 }
 
-static void on_child(struct ev_loop *loop, struct ev_child *child, int events)
+static struct worker *find_worker(struct broker *b, pid_t pid)
 {
-	struct broker *b = child->data;
 	struct list *node, *tmp;
 
-	(void)loop, (void)events;
 	for (int state = 0; state < WORKER_DEAD; state++) {
 		list_each(node, tmp, &b->workers[state]) {
 			struct worker *w = container_of(node, struct worker, node);
-			if (w->pid == child->rpid) {
-				worker_on_exit(w, child->rstatus);
-				return;
-			}
+			if (w->pid == pid && !w->exited)
+				return w;
 		}
 	}
+	return NULL;
+}
+
+/* What is neither a worker nor a zygote was started by a script, whose process
+ * has ended before it. */
+static void on_exit_of(struct broker *b, pid_t pid, int status, const struct rusage *usage)
+{
+	struct worker *w = find_worker(b, pid);
+
+	if (!w) {
+		zygote_listen(b); /* it may have been born a moment ago */
+		w = find_worker(b, pid);
+	}
+	if (w)
+		worker_on_exit(w, status, usage);
+	else if (!zygote_on_exit(b, pid, status))
+		log_debug("process %d, which a script left behind, ended", (int)pid);
+}
+
+/* Not libev's own watcher: it does not tell what the process has used. */
+static void on_child_signal(struct ev_loop *loop, struct ev_signal *signal, int events)
+{
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	(void)loop, (void)events;
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
+		on_exit_of(signal->data, pid, status, &usage);
 }
 
 static void write_access_log(struct broker *b)
@@ -175,8 +217,7 @@ static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events
 	struct broker *b = container_of(prepare, struct broker, turn);
 
 	(void)events;
-	crew_fill(b);
-	crew_dispatch(b);
+	crew_turn(b);
 	conn_flush_dirty(b);
 	if (b->phase == BROKER_DRAINING && is_drained(b))
 		stop_now(b);
@@ -184,6 +225,7 @@ static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events
 	conn_collect(b);
 	request_collect(b);
 	worker_collect(b);
+	zygote_collect(b);
 	if (b->phase == BROKER_STOPPING && crew_is_empty(b))
 		ev_break(loop, EVBREAK_ALL);
 }
@@ -216,9 +258,7 @@ static void start_watchers(struct broker *b)
 	start_signal(b, &b->term_signal, SIGTERM, on_stop_signal);
 	start_signal(b, &b->int_signal, SIGINT, on_stop_signal);
 	start_signal(b, &b->quit_signal, SIGQUIT, on_quit_signal);
-	ev_child_init(&b->child, on_child, 0, 0);
-	b->child.data = b;
-	ev_child_start(b->loop, &b->child);
+	start_signal(b, &b->child_signal, SIGCHLD, on_child_signal);
 	ev_io_init(&b->link_io, on_link_readable, LINK_FD_LINK, EV_READ);
 	b->link_io.data = b;
 	ev_io_start(b->loop, &b->link_io);
@@ -231,7 +271,7 @@ static void start_watchers(struct broker *b)
 
 static bool broker_init(struct broker *b, const struct pool_settings *settings, int listen_count)
 {
-	b->loop = ev_default_loop(EVFLAG_AUTO);
+	b->loop = ev_loop_new(EVFLAG_AUTO);
 	b->settings = settings;
 	b->pid = getpid();
 	srandom((unsigned)(b->pid ^ broker_now_us()));

@@ -13,6 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "pool/confine.h"
+#include "pool/gate_proto.h"
+
 enum { WORKER_BACKLOG = 8, EXIT_NOT_STARTED = 127 };
 
 extern char **environ;
@@ -132,22 +135,89 @@ static bool is_inherited(const struct pool_settings *settings, const char *varia
 	return !is_php_fcgi(variable) && !is_set(settings, variable, len);
 }
 
-char **spawn_envp(const struct pool_settings *settings)
+static void add_environment(struct strings *s, const struct pool_settings *settings)
 {
-	struct strings s = {0};
 	const struct passwd *account = getpwuid(geteuid());
 
 	for (char **e = environ; !settings->clear_env && *e; e++) {
 		if (is_inherited(settings, *e, account != NULL))
-			strings_add(&s, strdup(*e));
+			strings_add(s, strdup(*e));
 	}
 	for (size_t i = 0; i < settings->env.count; i++) {
 		const struct setting_pair *pair = &settings->env.items[i];
 		if (!is_php_fcgi(pair->name))
-			strings_add(&s, format("%s=%s", pair->name, pair->value));
+			strings_add(s, format("%s=%s", pair->name, pair->value));
 	}
-	add_account(&s, settings, account);
-	strings_add(&s, strdup("PHP_FCGI_MAX_REQUESTS=0"));
+	add_account(s, settings, account);
+	strings_add(s, strdup("PHP_FCGI_MAX_REQUESTS=0"));
+}
+
+char **spawn_envp(const struct pool_settings *settings)
+{
+	struct strings s = {0};
+
+	add_environment(&s, settings);
+	return strings_take(&s);
+}
+
+static void add_optional(struct strings *s, const char *name, const char *value)
+{
+	if (value)
+		strings_add(s, format("%s=%s", name, value));
+}
+
+static struct confine confinement(const struct pool_settings *settings)
+{
+	return (struct confine){
+		.chroot = settings->was_root ? settings->chroot : NULL,
+		.chdir = settings->chdir,
+		.apparmor_hat = settings->apparmor_hat,
+		/* As in php-fpm, where it is the change of user that forbids it. */
+		.undumpable = settings->was_root && !settings->process_dumpable,
+		.no_new_privs = settings->process_no_new_privs,
+	};
+}
+
+/* The gate comes first; what the pool means to preload comes with it. */
+static bool add_preload(struct strings *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		if (strncmp(s->items[i], "LD_PRELOAD=", 11) != 0)
+			continue;
+		char *both = NULL, *theirs = format("%s=%s", GATE_ENV_PRELOAD, s->items[i] + 11);
+		if (asprintf(&both, "LD_PRELOAD=/proc/self/fd/%d:%s", GATE_FD_IMAGE, s->items[i] + 11) < 0)
+			both = NULL;
+		strings_add(s, theirs);
+		if (!both)
+			return false;
+		free(s->items[i]);
+		s->items[i] = both;
+		return true;
+	}
+	char *ours = NULL;
+	if (asprintf(&ours, "LD_PRELOAD=/proc/self/fd/%d", GATE_FD_IMAGE) < 0)
+		ours = NULL;
+	strings_add(s, ours);
+	return true;
+}
+
+char **spawn_zygote_envp(const struct pool_settings *settings)
+{
+	struct strings s = {0};
+	const struct confine c = confinement(settings);
+	char *pid = NULL;
+
+	add_environment(&s, settings);
+	if (!s.failed && !add_preload(&s))
+		s.failed = true;
+	if (asprintf(&pid, "%s=%d", GATE_ENV, (int)getpid()) < 0)
+		pid = NULL;
+	strings_add(&s, pid);
+	add_optional(&s, GATE_ENV_CHROOT, c.chroot);
+	add_optional(&s, GATE_ENV_CHDIR, c.chdir);
+	add_optional(&s, GATE_ENV_HAT, c.apparmor_hat);
+	add_optional(&s, GATE_ENV_UNDUMPABLE, c.undumpable ? "1" : NULL);
+	add_optional(&s, GATE_ENV_NO_NEW_PRIVS, c.no_new_privs ? "1" : NULL);
 	return strings_take(&s);
 }
 
@@ -240,64 +310,115 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static void fail(const char *what)
+_Noreturn static void fail(const char *what)
 {
 	dprintf(2, "%s: %s\n", what, strerror(errno));
 	_exit(EXIT_NOT_STARTED);
 }
 
-static void run_child(const struct pool_settings *settings, char **argv, char **envp, const struct rlimit *nofile,
-		      int listen_fd, int err_fd, pid_t parent)
+/* The limits and the nice value are inherited by what a zygote forks. */
+static void set_limits(const struct spawn_plan *plan)
 {
+	const struct pool_settings *s = plan->settings;
+	struct rlimit nofile = plan->nofile;
+
+	if (s->rlimit_files >= 0)
+		nofile.rlim_cur = nofile.rlim_max = (rlim_t)s->rlimit_files;
+	if (setrlimit(RLIMIT_NOFILE, &nofile) != 0)
+		fail("rlimit_files");
+	if (s->rlimit_core != RLIMIT_UNSET) {
+		rlim_t bytes = s->rlimit_core == RLIMIT_UNLIMITED ? RLIM_INFINITY : (rlim_t)s->rlimit_core;
+		if (setrlimit(RLIMIT_CORE, &(struct rlimit){bytes, bytes}) != 0)
+			fail("rlimit_core");
+	}
+	setpriority(PRIO_PROCESS, 0, s->worker_nice);
+}
+
+/* Copies first: a source may stand where a target is to be. */
+static bool place_gate(const struct spawn_plan *plan)
+{
+	int link = fcntl(plan->gate_link, F_DUPFD, 2 * GATE_FD_IMAGE);
+	int image = fcntl(plan->gate_image, F_DUPFD, 2 * GATE_FD_IMAGE);
+
+	return link >= 0 && image >= 0 && dup2(link, GATE_FD_LINK) >= 0 && dup2(image, GATE_FD_IMAGE) >= 0;
+}
+
+/* A zygote is not confined, its workers are: what it is to load may lie outside
+ * of their root. */
+static void confine(const struct pool_settings *settings, bool is_zygote)
+{
+	const struct confine c = confinement(settings);
+	const char *failed = is_zygote ? NULL : confine_apply(&c, true);
+
+	if (failed)
+		fail(failed);
+	if (is_zygote && !c.chroot && c.chdir && chdir(c.chdir) != 0)
+		fail("chdir");
+}
+
+_Noreturn static void run_child(const struct spawn_plan *plan, int listen_fd, int err_fd, pid_t parent)
+{
+	bool is_zygote = plan->gate_link >= 0;
+
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
 		_exit(EXIT_NOT_STARTED);
 	reset_signals();
 	int null_fd = open("/dev/null", O_WRONLY);
-	if (dup2(listen_fd, 0) < 0 || dup2(null_fd, 1) < 0 || dup2(err_fd, 2) < 0)
+	if (dup2(listen_fd, 0) < 0 || dup2(null_fd, 1) < 0 || dup2(err_fd, 2) < 0 || (is_zygote && !place_gate(plan)))
 		_exit(EXIT_NOT_STARTED);
-	close_range(3, ~0U, 0);
-	setrlimit(RLIMIT_NOFILE, nofile);
-	setpriority(PRIO_PROCESS, 0, settings->worker_nice);
-	if (settings->chdir && chdir(settings->chdir) != 0)
-		fail(settings->chdir);
-	execvpe(argv[0], argv, envp); /* looked up in the broker's PATH */
-	fail(argv[0]);
+	close_range(is_zygote ? GATE_FD_IMAGE + 1 : 3, ~0U, 0);
+	set_limits(plan);
+	confine(plan->settings, is_zygote);
+	execvpe(plan->argv[0], plan->argv, plan->envp); /* looked up in the broker's PATH */
+	fail(plan->argv[0]);
 }
 
-static pid_t fork_child(const struct pool_settings *settings, char **argv, char **envp, const struct rlimit *nofile,
-			int listen_fd, int err_fd)
+static pid_t fork_child(const struct spawn_plan *plan, const struct spawn_ends *ends)
 {
 	pid_t parent = getpid();
 	pid_t pid = fork();
 
 	if (pid == 0)
-		run_child(settings, argv, envp, nofile, listen_fd, err_fd, parent);
+		run_child(plan, ends->listen_fd, ends->err_write_fd, parent);
 	return pid;
 }
 
-bool spawn_worker(const struct pool_settings *settings, char **argv, char **envp, const struct rlimit *nofile,
-		  struct spawn_result *out)
+bool spawn_ends_open(struct spawn_ends *ends, const struct pool_settings *settings)
 {
 	int err[2];
-	int listen_fd = private_socket(settings, &out->socket_fd);
 
-	if (listen_fd < 0)
+	ends->listen_fd = private_socket(settings, &ends->socket_fd);
+	if (ends->listen_fd < 0)
 		return false;
-	out->pid = -1;
 	if (pipe2(err, O_CLOEXEC) == 0) {
-		out->err_fd = err[0];
+		ends->err_fd = err[0];
+		ends->err_write_fd = err[1];
 		fcntl(err[0], F_SETFL, O_NONBLOCK);
-		out->pid = fork_child(settings, argv, envp, nofile, listen_fd, err[1]);
-		int error = errno;
-		close(err[1]);
-		if (out->pid < 0)
-			close(err[0]);
-		errno = error;
+		return true;
 	}
 	int error = errno;
-	close(listen_fd);
-	if (out->pid < 0)
-		close(out->socket_fd);
+	close(ends->listen_fd);
+	close(ends->socket_fd);
+	errno = error;
+	return false;
+}
+
+bool spawn_worker(const struct spawn_plan *plan, struct spawn_result *out)
+{
+	struct spawn_ends ends;
+
+	if (!spawn_ends_open(&ends, plan->settings))
+		return false;
+	out->pid = fork_child(plan, &ends);
+	out->socket_fd = ends.socket_fd;
+	out->err_fd = ends.err_fd;
+	int error = errno;
+	close(ends.listen_fd);
+	close(ends.err_write_fd);
+	if (out->pid < 0) {
+		close(ends.socket_fd);
+		close(ends.err_fd);
+	}
 	errno = error;
 	return out->pid > 0;
 }

@@ -2,6 +2,9 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +18,14 @@
 #include "pool/crew.h"
 #include "pool/exitstatus.h"
 #include "pool/request.h"
+#include "pool/turnover.h"
 
 enum {
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
 	READS_AFTER_DEATH = 16, /* more than a socket holds */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
+	LOG_EXIT_BYTES = 3072,
+	STOPPING_MIN = 4, /* so many may shut down in peace, and a tenth of the pool */
 };
 
 static const char *const state_names[WORKER_STATES] = {"STARTING", "IDLE", "BUSY", "FREEING", "STOPPING", "DEAD"};
@@ -37,14 +43,17 @@ static const unsigned transitions[WORKER_STATES] = {
 static void worker_move(struct worker *w, enum worker_state to)
 {
 	struct broker *b = w->broker;
+	bool is_recycling = w->leaving == WORKER_RECYCLING;
 
 	if (!(transitions[w->state] & TO(to))) {
 		log_alert("worker %d in state %s cannot become %s", (int)w->pid, state_names[w->state], state_names[to]);
 		abort();
 	}
-	if (to == WORKER_STOPPING || (to == WORKER_DEAD && w->state != WORKER_STOPPING))
-		b->worker_count--;
+	b->worker_counts[w->state]--;
+	b->recycling_counts[w->state] -= is_recycling;
 	w->state = to;
+	b->worker_counts[to]++;
+	b->recycling_counts[to] += is_recycling;
 	list_remove(&w->node);
 	/* The most recently used comes first: its caches are warm. */
 	list_add_head(&b->workers[to], &w->node);
@@ -88,17 +97,69 @@ static void set_timer(struct worker *w, double seconds)
 		broker_arm(w->broker, &w->timer, seconds);
 }
 
+/* ---- its time ---- */
+
+static void set_leaving(struct worker *w, enum worker_leaving leaving)
+{
+	struct broker *b = w->broker;
+
+	b->due_count += (leaving == WORKER_DUE) - (w->leaving == WORKER_DUE);
+	b->recycling_counts[w->state] += (leaving == WORKER_RECYCLING) - (w->leaving == WORKER_RECYCLING);
+	w->leaving = leaving;
+}
+
+/* Anonymous memory: what opcache and other workers share does not count.
+ * 0 where it cannot be read. */
+static int64_t memory_bytes(const struct worker *w)
+{
+	char text[128];
+	long long resident, shared;
+	ssize_t n = w->statm_fd >= 0 ? pread(w->statm_fd, text, sizeof text - 1, 0) : -1;
+
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	if (sscanf(text, "%*s %lld %lld", &resident, &shared) != 2)
+		return 0;
+	return (resident - shared) * sysconf(_SC_PAGESIZE);
+}
+
+void worker_check_due(struct worker *w)
+{
+	const char *reason = "php.ini is read anew";
+
+	if (w->leaving != WORKER_STAYS || w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
+		return;
+	if (w->generation == w->broker->generation)
+		reason = recycle_due(&w->recycle, w->given, broker_now_us(), memory_bytes(w));
+	if (!reason)
+		return;
+	log_debug("child %d is to be replaced: %s", (int)w->pid, reason);
+	set_leaving(w, WORKER_DUE);
+}
+
+void worker_recycle(struct worker *w)
+{
+	assert(w->leaving == WORKER_DUE);
+	set_leaving(w, WORKER_RECYCLING);
+	w->broker->counters.recycled++;
+}
+
 static void become_idle(struct worker *w)
 {
 	set_timer(w, 0);
 	ev_timer_stop(w->broker->loop, &w->probe_timer);
 	w->reprobes = 0;
 	w->last_request[0] = '\0';
-	w->proven_us = broker_now_us();
+	w->idle_since_us = w->proven_us = broker_now_us();
 	worker_move(w, WORKER_IDLE);
 	if (!w->ready_once)
 		log_debug("child %d is ready", (int)w->pid);
 	w->ready_once = true;
+	if (recycle_is_spent(&w->recycle, w->given))
+		worker_stop(w, "pm.max_requests");
+	else
+		worker_check_due(w);
 }
 
 /* Whatever it runs goes on, with nobody listening: PHP ends a script at its
@@ -163,6 +224,26 @@ static void lose_connection(struct worker *w, const char *how)
 		request_on_worker_lost(r);
 }
 
+static int64_t age_us(const struct worker *w)
+{
+	return broker_now_us() - w->started_us;
+}
+
+/* PHP takes down all that it has set up, which costs more than many a request:
+ * that may wait for idle time. But of those that wait there are not to be too
+ * many; they serve nobody any more. */
+static void hurry_stopping(struct worker *w)
+{
+	const struct sched_param none = {0};
+	struct broker *b = w->broker;
+	struct list *oldest = list_last(&b->workers[WORKER_STOPPING]);
+
+	(void)sched_setscheduler(w->pid, SCHED_IDLE, &none);
+	if (b->phase != BROKER_STOPPING && oldest &&
+	    b->worker_counts[WORKER_STOPPING] > STOPPING_MIN + recycle_cap(b->settings->pm_max_children))
+		kill(container_of(oldest, struct worker, node)->pid, SIGKILL);
+}
+
 void worker_stop(struct worker *w, const char *reason)
 {
 	if (w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
@@ -173,11 +254,15 @@ void worker_stop(struct worker *w, const char *reason)
 	w->told_to_end = true;
 	wire_close(&w->wire);
 	ev_timer_stop(w->broker->loop, &w->probe_timer);
+	set_leaving(w, WORKER_STAYS);
 	worker_move(w, WORKER_STOPPING);
+	if (w->ready_once && age_us(w) > YOUNG_US)
+		backoff_succeed(&w->broker->start_backoff);
 	if (w->exited)
 		return; /* its number may be another's by now */
 	kill(w->pid, SIGTERM);
 	set_timer(w, WORKER_KILL_GRACE_S);
+	hurry_stopping(w);
 }
 
 /* An end that is nobody's wish, of a worker that has not served anything. One
@@ -185,7 +270,7 @@ void worker_stop(struct worker *w, const char *reason)
  * that died of a request: a script that crashes must not hold up the others. */
 static void count_start_failure(struct worker *w, bool killed)
 {
-	bool young = broker_now_us() - w->started_us < YOUNG_US;
+	bool young = age_us(w) < YOUNG_US;
 
 	if (!w->told_to_end && w->requests == 0 && !w->last_request[0] &&
 	    (!w->ready_once || (young && !killed)))
@@ -250,6 +335,8 @@ bool worker_dispatch(struct worker *w, struct request *r)
 		start_freeing(w);
 		return false;
 	}
+	w->given++;
+	worker_check_due(w);
 	double timeout_s = (double)w->broker->settings->request_terminate_timeout_ms / 1e3;
 	if (timeout_s > 0)
 		set_timer(w, timeout_s);
@@ -258,23 +345,45 @@ bool worker_dispatch(struct worker *w, struct request *r)
 	return true;
 }
 
-static void request_done(struct worker *w, uint32_t app_status)
+/* With request_terminate_timeout_track_finished a worker is free when it takes
+ * connections again, and its time goes on until then; else it is at once. */
+static bool is_tracked(const struct worker *w)
 {
-	struct request *r = w->request;
-	int64_t max = w->broker->settings->pm_max_requests;
+	const struct pool_settings *settings = w->broker->settings;
 
-	w->request = NULL;
-	w->last_request[0] = '\0';
-	w->requests++;
-	backoff_succeed(&w->broker->start_backoff);
+	return settings->request_terminate_timeout_track_finished && settings->request_terminate_timeout_ms > 0 &&
+	       !w->exited;
+}
+
+static void release(struct worker *w)
+{
 	set_timer(w, 0);
 	if (buf_len(&w->wire.send) > 0)
 		wire_close(&w->wire); /* it answered before it had read the body to its end */
+	w->last_request[0] = '\0';
+	w->idle_since_us = broker_now_us();
 	if (!w->exited)
 		worker_move(w, WORKER_IDLE);
+}
+
+static void request_done(struct worker *w, uint32_t app_status)
+{
+	struct request *r = w->request;
+
+	w->requests++;
+	backoff_succeed(&w->broker->start_backoff);
+	if (is_tracked(w)) {
+		remember_request(w);
+		start_freeing(w);
+	} else {
+		w->request = NULL;
+		release(w);
+	}
 	request_on_end(r, app_status);
-	if (w->state == WORKER_IDLE && max > 0 && w->requests >= (uint64_t)max)
+	if (w->state == WORKER_IDLE && recycle_is_spent(&w->recycle, w->given))
 		worker_stop(w, "pm.max_requests");
+	else
+		worker_check_due(w);
 }
 
 /* ---- what it sends ---- */
@@ -450,6 +559,14 @@ static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 
 /* ---- birth and death ---- */
 
+static int open_statm(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd)
 {
 	struct worker *w = calloc(1, sizeof *w);
@@ -461,28 +578,44 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 	w->pid = pid;
 	w->socket_fd = socket_fd;
 	w->started_us = broker_now_us();
+	w->generation = b->generation;
+	recycle_init(&w->recycle, b->settings, w->started_us, (uint32_t)random());
+	w->statm_fd = b->settings->worker_max_memory_bytes > 0 ? open_statm(pid) : -1;
 	wire_init(&w->wire, b->loop, on_worker_readable, on_worker_writable);
 	ev_timer_init(&w->timer, on_worker_timer, 0., 0.);
 	ev_timer_init(&w->probe_timer, on_probe_timer, 0., 0.);
 	words_init(&w->words, b, pid, err_fd);
 	list_init(&w->node);
 	list_add_tail(&b->workers[WORKER_STARTING], &w->node);
-	b->worker_count++;
+	b->worker_counts[WORKER_STARTING]++;
 	set_timer(w, (double)b->settings->worker_start_timeout_ms / 1e3);
 	probe(w);
 	return w;
 }
 
-static void log_exit(const struct worker *w, int status, int64_t age_ms)
+/* The kernel's killer sends SIGKILL, and counts; nobody else's does. */
+static bool died_of_memory(struct worker *w, int status)
 {
-	char how[128];
-	const char *what = w->last_request[0] ? ", while it ran " : "";
-	bool told_why = w->words.last[0] && !w->told_to_end;
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && oom_claim(&w->broker->oom);
+}
+
+static void log_exit(struct worker *w, int status, const struct rusage *usage)
+{
+	char text[LOG_EXIT_BYTES];
+	bool out_of_memory = died_of_memory(w, status); /* whoever wanted its end */
 	bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !w->last_request[0];
 	enum log_level level = w->told_to_end ? LOG_LEVEL_DEBUG : clean ? LOG_LEVEL_NOTICE : LOG_LEVEL_WARNING;
+	const struct death death = {
+		.status = status,
+		.age_ms = age_us(w) / 1000,
+		.requests = w->requests,
+		.peak_bytes = (int64_t)usage->ru_maxrss * 1024,
+		.out_of_memory = out_of_memory,
+		.running = w->last_request,
+		.last_words = w->told_to_end ? "" : w->words.last,
+	};
 
-	log_write(level, "child %d %s%s%s%s%s", (int)w->pid, exitstatus_explain(how, sizeof how, status, age_ms), what,
-		  w->last_request, told_why ? "; its last words: " : "", told_why ? w->words.last : "");
+	log_write(level, "child %d %s", (int)w->pid, exitstatus_explain_death(text, sizeof text, &death));
 }
 
 /* What it sent before it died still counts: the answer may be complete. But a
@@ -496,22 +629,31 @@ static void read_the_rest(struct worker *w)
 	words_fini(&w->words);
 }
 
-void worker_on_exit(struct worker *w, int status)
+static bool was_signalled(int status, int a, int b)
+{
+	return WIFSIGNALED(status) && (WTERMSIG(status) == a || WTERMSIG(status) == b);
+}
+
+void worker_on_exit(struct worker *w, int status, const struct rusage *usage)
 {
 	struct broker *b = w->broker;
-	bool by_itself = !w->told_to_end;
 
 	w->exited = true;
 	remember_request(w);
 	read_the_rest(w);
-	log_exit(w, status, (broker_now_us() - w->started_us) / 1000);
+	log_exit(w, status, usage);
 	wire_close(&w->wire);
 	ev_timer_stop(b->loop, &w->timer);
 	ev_timer_stop(b->loop, &w->probe_timer);
 	close(w->socket_fd);
-	b->counters.crashes += by_itself;
-	count_start_failure(w, WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM));
+	if (w->statm_fd >= 0)
+		close(w->statm_fd);
+	b->counters.crashes += !w->told_to_end;
+	count_start_failure(w, was_signalled(status, SIGKILL, SIGTERM));
+	set_leaving(w, WORKER_STAYS);
 	worker_move(w, WORKER_DEAD);
+	if (!w->told_to_end && was_signalled(status, SIGSEGV, SIGBUS))
+		turnover_on_fault(b);
 }
 
 void worker_collect(struct broker *b)
@@ -521,6 +663,7 @@ void worker_collect(struct broker *b)
 	list_each(node, tmp, &b->workers[WORKER_DEAD]) {
 		struct worker *w = container_of(node, struct worker, node);
 		list_remove(node);
+		b->worker_counts[WORKER_DEAD]--;
 		wire_fini(&w->wire);
 		free(w);
 	}

@@ -16,8 +16,10 @@
 #include <ev.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include "pool/recycle.h"
 #include "pool/wire.h"
 #include "pool/words.h"
 #include "protocol/list.h"
@@ -26,6 +28,10 @@ struct broker;
 struct request;
 
 enum worker_state { WORKER_STARTING, WORKER_IDLE, WORKER_BUSY, WORKER_FREEING, WORKER_STOPPING, WORKER_DEAD, WORKER_STATES };
+
+/* Whether it is to be replaced: DUE ones wait for their turn, RECYCLING ones
+ * serve on until their replacement is up. */
+enum worker_leaving { WORKER_STAYS, WORKER_DUE, WORKER_RECYCLING };
 
 enum {
 	WORKER_KILL_GRACE_S = 1,     /* between SIGTERM and SIGKILL */
@@ -48,8 +54,14 @@ struct worker {
 	bool ready_once;         /* it answered a probe in its life */
 	bool exited;             /* reaped; only its last bytes are still read */
 	bool told_to_end;        /* its death is ours */
-	uint64_t requests;
+	enum worker_leaving leaving;
+	uint32_t generation; /* the broker's when it was born */
+	struct recycle recycle;
+	int statm_fd; /* its /proc/PID/statm, where memory is limited; -1: not */
+	uint64_t given;    /* requests that were sent to it */
+	uint64_t requests; /* that it has answered */
 	int64_t started_us;
+	int64_t idle_since_us; /* IDLE only */
 	int64_t proven_us; /* when it last answered a probe */
 	char last_request[768];            /* what it ran when it was lost */
 	struct words words;
@@ -72,8 +84,12 @@ void worker_abort(struct worker *w);
 void worker_resume(struct worker *w);
 /* SIGTERM, then SIGKILL. reason: for the log's debug lines. */
 void worker_stop(struct worker *w, const char *reason);
+/* Looks whether it has become due to be replaced. */
+void worker_check_due(struct worker *w);
+/* Its turn has come: a replacement is to be started. */
+void worker_recycle(struct worker *w);
 /* The process was reaped. */
-void worker_on_exit(struct worker *w, int status);
+void worker_on_exit(struct worker *w, int status, const struct rusage *usage);
 void worker_collect(struct broker *b);
 
 #endif

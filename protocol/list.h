@@ -56,6 +56,12 @@ static inline struct list *list_first(const struct list *head)
 	return list_empty(head) ? NULL : head->next;
 }
 
+/* The last node, or NULL when the list is empty. */
+static inline struct list *list_last(const struct list *head)
+{
+	return list_empty(head) ? NULL : head->prev;
+}
+
 /* Walks the list; the body may remove the current node (and only it). */
 #define list_each(node, tmp, head) \
 	for ((node) = (head)->next, (tmp) = (node)->next; (node) != (head); (node) = (tmp), (tmp) = (node)->next)

@@ -215,13 +215,15 @@ static void start(struct started *s, const char *command, char *chdir_to)
 	struct pool_settings settings = {.worker_command = (char *)(uintptr_t)command,
 	                                 .clear_env = true,
 	                                 .chdir = chdir_to,
+	                                 .rlimit_files = RLIMIT_UNSET,
+	                                 .rlimit_core = RLIMIT_UNSET,
 	                                 .request_spool_dir = dir};
 
 	s->argv = spawn_argv(&settings, &(struct phpini){0});
 	s->envp = spawn_envp(&settings);
 	assert_non_null(s->argv);
 	assert_non_null(s->envp);
-	assert_true(spawn_worker(&settings, s->argv, s->envp, &nofile, &s->result));
+	assert_true(spawn_worker(&(struct spawn_plan){&settings, s->argv, s->envp, nofile, -1, -1}, &s->result));
 	check_nameless(s->result.socket_fd);
 }
 
@@ -337,7 +339,7 @@ static void test_failures_are_explained(void **state)
 	snprintf(missing, sizeof(missing), "%s/missing", dir);
 	start(&s, "/bin/true", missing);
 	read_said(&s, said, sizeof(said));
-	assert_string_equal(said + strlen(missing), ": No such file or directory\n");
+	assert_string_equal(said, "chdir: No such file or directory\n");
 	assert_int_equal(WEXITSTATUS(end(&s)), 127);
 }
 
@@ -353,7 +355,7 @@ static int open_count(void)
 static void test_nothing_is_started(void **state)
 {
 	char *argv[] = {"/bin/true", NULL}, *envp[] = {NULL};
-	struct pool_settings settings = {.request_spool_dir = dir};
+	struct pool_settings settings = {.rlimit_files = RLIMIT_UNSET, .rlimit_core = RLIMIT_UNSET, .request_spool_dir = dir};
 	struct spawn_result result;
 	struct rlimit limit, few;
 	int before = open_count();
@@ -366,7 +368,7 @@ static void test_nothing_is_started(void **state)
 		few = limit;
 		few.rlim_cur = (rlim_t)next + room;
 		setrlimit(RLIMIT_NOFILE, &few);
-		bool done = spawn_worker(&settings, argv, envp, &nofile, &result);
+		bool done = spawn_worker(&(struct spawn_plan){&settings, argv, envp, nofile, -1, -1}, &result);
 		int error = errno;
 		setrlimit(RLIMIT_NOFILE, &limit);
 		assert_int_equal(open_count(), before + (done ? 2 : 0));
@@ -396,10 +398,10 @@ static void test_worker_dies_with_its_parent(void **state)
 	parent = fork();
 	if (parent == 0) {
 		char *argv[] = {"/bin/sleep", "60", NULL}, *envp[] = {NULL};
-		struct pool_settings settings = {.request_spool_dir = dir};
+		struct pool_settings settings = {.rlimit_files = RLIMIT_UNSET, .rlimit_core = RLIMIT_UNSET, .request_spool_dir = dir};
 		struct spawn_result result;
 
-		if (!spawn_worker(&settings, argv, envp, &nofile, &result) ||
+		if (!spawn_worker(&(struct spawn_plan){&settings, argv, envp, nofile, -1, -1}, &result) ||
 		    write(told[1], &result.pid, sizeof(result.pid)) != sizeof(result.pid))
 			_exit(1);
 		/* until it is /bin/sleep that must die */

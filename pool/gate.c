@@ -1,0 +1,280 @@
+/* The gate: a small library that is preloaded into php-cgi and makes a zygote
+ * of it. libc and confine.c only.
+ *
+ * Started with PHP_FCGI_CHILDREN, php-cgi sets PHP up, calls setsid() and then
+ * fork()s its children in a loop. Here the first fork() after that setsid()
+ * never returns in the parent: it waits for orders, each with the listening
+ * socket that a new worker is to own, and forks for each; only the worker
+ * returns from it, as php-cgi's child. Any fork() before (a preload script's,
+ * opcache's) and after (a script's) is libc's own.
+ *
+ * A worker must be the broker's child, to be waited for. It is born to a
+ * process in between that ends at once, and so comes to the broker, which is
+ * a subreaper. The one in between shares the zygote's memory (vfork), so that
+ * only the worker itself costs a copy of it; and the worker is made by libc's
+ * fork(), with all that this sets right in a child.
+ *
+ * In a program that is no php-cgi, a shell before it, say, it does nothing. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "pool/confine.h"
+#include "pool/gate_proto.h"
+
+enum {
+	ADOPTION_TRIES = 100000,
+	ADOPTION_WAIT_US = 20,
+};
+
+struct order {
+	struct gate_packet packet;
+	int listen_fd;
+	int err_fd;
+};
+
+static struct gate {
+	char name[16]; /* the process's own, for the workers */
+	bool open;  /* this is a php-cgi that a broker started */
+	bool armed; /* the next fork() is the prefork */
+	pid_t broker;
+	struct confine confine;
+} gate;
+
+/* ---- the link ---- */
+
+static void say(enum gate_kind kind, uint32_t order, int error)
+{
+	const struct gate_packet packet = {.kind = kind, .order = order, .error = error};
+
+	(void)!send(GATE_FD_LINK, &packet, sizeof packet, MSG_NOSIGNAL);
+}
+
+static bool take_fds(const struct msghdr *message, struct order *order)
+{
+	int fds[2];
+	const struct cmsghdr *c = CMSG_FIRSTHDR(message);
+
+	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds))
+		return false;
+	memcpy(fds, CMSG_DATA(c), sizeof fds);
+	order->listen_fd = fds[0];
+	order->err_fd = fds[1];
+	return true;
+}
+
+/* Without a broker, or with one that talks otherwise, there is no use for us. */
+static void await_order(struct order *order)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec part = {.iov_base = &order->packet, .iov_len = sizeof order->packet};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	ssize_t n;
+
+	do {
+		message.msg_control = control.space;
+		message.msg_controllen = sizeof control.space;
+		n = recvmsg(GATE_FD_LINK, &message, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n != (ssize_t)sizeof order->packet || order->packet.kind != GATE_SPAWN || !take_fds(&message, order))
+		_exit(EX_OK);
+}
+
+/* ---- the worker ---- */
+
+/* Until the process in between has ended. Whoever else adopts us, the broker
+ * is gone. */
+static void await_adoption(pid_t between)
+{
+	for (int i = 0; i < ADOPTION_TRIES && getppid() == between; i++) {
+		if (i > 0)
+			usleep(ADOPTION_WAIT_US);
+		else
+			sched_yield();
+	}
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != gate.broker)
+		_exit(EX_SOFTWARE);
+}
+
+static void forget_environment(void)
+{
+	unsetenv("PHP_FCGI_CHILDREN");
+	unsetenv("PHP_FCGI_MAX_REQUESTS");
+}
+
+static void be_born(const struct order *order, pid_t between)
+{
+	await_adoption(between);
+	say(GATE_BORN, order->packet.order, 0);
+	if (dup2(order->listen_fd, STDIN_FILENO) < 0 || dup2(order->err_fd, STDERR_FILENO) < 0)
+		_exit(EX_SOFTWARE);
+	close(order->listen_fd);
+	close(order->err_fd);
+	close(GATE_FD_LINK);
+	forget_environment();
+	prctl(PR_SET_NAME, gate.name);
+	const char *failed = confine_apply(&gate.confine, false);
+	if (failed) {
+		dprintf(STDERR_FILENO, "%s: %s\n", failed, strerror(errno));
+		_exit(EX_CONFIG);
+	}
+}
+
+/* ---- the zygote ---- */
+
+/* Runs on the zygote's stack while the zygote stands still: only the worker
+ * leaves it. */
+static void bear_between(const struct order *order, pid_t (*real_fork)(void))
+{
+	pid_t between = getpid();
+	pid_t pid = real_fork();
+
+	if (pid == 0) {
+		be_born(order, between);
+		return;
+	}
+	if (pid < 0)
+		say(GATE_FAILED, order->packet.order, errno);
+	_exit(0);
+}
+
+/* True in the new worker. */
+static bool bear(const struct order *order, pid_t (*real_fork)(void))
+{
+	pid_t between = vfork(); // NOLINT: the reason stands above
+
+	if (between == 0) {
+		bear_between(order, real_fork);
+		return true;
+	}
+	if (between < 0)
+		say(GATE_FAILED, order->packet.order, errno);
+	else
+		while (waitpid(between, NULL, 0) < 0 && errno == EINTR) {
+		}
+	return false;
+}
+
+/* php-cgi's own handlers would end its process group, which is the broker's. */
+static void reset_signals(void)
+{
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	signal(SIGQUIT, SIG_DFL);
+}
+
+static void serve(pid_t (*real_fork)(void))
+{
+	struct order order;
+
+	reset_signals();
+	prctl(PR_GET_NAME, gate.name);
+	prctl(PR_SET_NAME, "php-zygote"); /* what ps and top show */
+	say(GATE_READY, 0, 0);
+	for (;;) {
+		await_order(&order);
+		if (bear(&order, real_fork))
+			return;
+		close(order.listen_fd);
+		close(order.err_fd);
+	}
+}
+
+static void *next(const char *name)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+
+	if (!found)
+		_exit(EX_SOFTWARE);
+	return found;
+}
+
+pid_t fork(void)
+{
+	pid_t (*real_fork)(void);
+	void *found = next("fork");
+
+	memcpy(&real_fork, &found, sizeof real_fork); /* ISO C has no such cast */
+	if (!gate.armed)
+		return real_fork();
+	gate.armed = false;
+	serve(real_fork);
+	return 0;
+}
+
+/* The zygote stays in the pool's process group and session, so that it and its
+ * workers go when the pool goes. */
+pid_t setsid(void)
+{
+	pid_t (*real_setsid)(void);
+	void *found = next("setsid");
+
+	memcpy(&real_setsid, &found, sizeof real_setsid);
+	if (!gate.open)
+		return real_setsid();
+	gate.open = false;
+	gate.armed = true;
+	return getpid();
+}
+
+/* ---- the start ---- */
+
+/* Takes a variable out of the environment; NULL: it is not there. The copy
+ * lives as long as the process. */
+static char *take(const char *name)
+{
+	const char *value = getenv(name);
+	char *copy = value ? strdup(value) : NULL;
+
+	unsetenv(name);
+	return copy;
+}
+
+static void restore_preload(void)
+{
+	char *preload = take(GATE_ENV_PRELOAD);
+
+	if (preload)
+		setenv("LD_PRELOAD", preload, 1);
+	else
+		unsetenv("LD_PRELOAD");
+	free(preload);
+}
+
+__attribute__((constructor)) static void gate_load(void)
+{
+	const char *broker = getenv(GATE_ENV);
+
+	if (!broker || !dlsym(RTLD_DEFAULT, "php_module_startup") || !dlsym(RTLD_DEFAULT, "executor_globals"))
+		return;
+	gate.broker = (pid_t)strtol(broker, NULL, 10);
+	gate.confine = (struct confine){
+		.chroot = take(GATE_ENV_CHROOT),
+		.chdir = take(GATE_ENV_CHDIR),
+		.apparmor_hat = take(GATE_ENV_HAT),
+		.undumpable = take(GATE_ENV_UNDUMPABLE) != NULL,
+		.no_new_privs = take(GATE_ENV_NO_NEW_PRIVS) != NULL,
+	};
+	unsetenv(GATE_ENV);
+	restore_preload();
+	setenv("PHP_FCGI_CHILDREN", "1", 1);
+	setenv("PHP_FCGI_MAX_REQUESTS", "0", 1);
+	close(GATE_FD_IMAGE);
+	fcntl(GATE_FD_LINK, F_SETFD, FD_CLOEXEC);
+	gate.open = true;
+	say(GATE_LOADED, 0, 0);
+}
