@@ -155,6 +155,8 @@ static int tear_down(void **state)
 	slot_close(&stage->slot);
 	quota_fini(&stage->quota);
 	conf_free(stage->conf);
+	ev_timer_stop(stage->loop, &stage->slot.timer);
+	ev_child_stop(stage->loop, &stage->child);
 	ev_loop_destroy(stage->loop);
 	rmdir(stage->dir);
 	free(stage);
