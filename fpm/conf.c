@@ -160,20 +160,30 @@ static bool split_key(char *name, char **key)
 	return true;
 }
 
+/* A master without its settings is worse than none: what a mistyped [global]
+ * holds is no pool's problem. */
+static void blame_mistyped_global(struct build *b)
+{
+	if (b->where == IN_POOL && b->sections.count > 0 && conf_table_is_near_global(current_pool(b)->name))
+		b->sections.items[b->sections.count - 1].pool = CONF_NO_POOL;
+}
+
 static void report_unknown(struct build *b, int line, const char *name)
 {
 	bool global = b->where == IN_GLOBAL;
 	const char *near = conf_table_suggest(global, name);
 
-	if (conf_table_is_later(name))
+	if (conf_table_is_later(name)) {
 		conf_problems_add(&b->problems, line, "php-fpm's %s is not supported by this version", name);
-	else if (conf_table_find(!global, name))
+	} else if (conf_table_find(!global, name)) {
 		conf_problems_add(&b->problems, line, "%s belongs in %s", name,
 		                  global ? "a pool's section" : "the [global] section");
-	else if (near)
+		blame_mistyped_global(b);
+	} else if (near) {
 		conf_problems_add(&b->problems, line, "unknown directive %s (did you mean %s?)", name, near);
-	else
+	} else {
 		conf_problems_add(&b->problems, line, "unknown directive %s", name);
+	}
 }
 
 /* What php-fpm's INI reader makes of bare words and of env[X] = $NAME. */

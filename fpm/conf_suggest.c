@@ -53,3 +53,11 @@ const char *conf_table_suggest(bool global, const char *name)
 	}
 	return found;
 }
+
+bool conf_table_is_near_global(const char *section)
+{
+	static const char global[] = "global";
+	size_t len = strlen(section);
+
+	return len <= SUGGEST_MAX_LEN && distance(section, len, global, sizeof(global) - 1) <= 2;
+}

@@ -62,5 +62,7 @@ bool conf_table_is_later(const char *name);
 /* The name in the section that a mistyped one is nearest to, or NULL
  * (conf_suggest.c). */
 const char *conf_table_suggest(bool global, const char *name);
+/* Whether a section's name could be a mistyped "global". */
+bool conf_table_is_near_global(const char *section);
 
 #endif

@@ -125,6 +125,19 @@ static void test_the_files_mistake(void **state)
 	check_fails("[global]\n", "t:1: no pool is defined: at least one section such as [www] must be\n");
 }
 
+/* Settings of the master that it would not get; a pool may have such a name. */
+static void test_mistyped_global(void **state)
+{
+	(void)state;
+	check_fails("[Gloabl]\ndaemonize = no\n" GOOD, "t:1: [Gloabl]: listen is not set and has no default\n"
+	                                                 "t:1: [Gloabl]: pm is not set and has no default\n"
+	                                                 "t:1: [Gloabl]: pm.max_children is not set and has no default\n"
+	                                                 "t:2: daemonize belongs in the [global] section\n");
+	check_left("[globe]\nlisten = 2\nx = 1\n" REST GOOD, "good ", 1,
+	           "t:3: unknown directive x\n"
+	           "t:3: [pool globe] is left out: 1 problem told above\n");
+}
+
 static void test_no_pool_left(void **state)
 {
 	(void)state;
@@ -193,6 +206,7 @@ int main(void)
 	        cmocka_unit_test(test_the_later_of_two),
 	        cmocka_unit_test(test_headers),
 	        cmocka_unit_test(test_the_files_mistake),
+	        cmocka_unit_test(test_mistyped_global),
 	        cmocka_unit_test(test_no_pool_left),
 	        cmocka_unit_test(test_too_many_pools),
 	        cmocka_unit_test(test_leave_out),
