@@ -157,20 +157,24 @@ static void on_settings_error(void *context, const char *line)
 }
 
 /* By offset: the descriptor's own position is shared with every process that
- * was started before. */
-static struct conf *read_settings(const char *name)
+ * was started before. What the master could read and cannot be read any more
+ * has changed behind it: a directory that is gone, say. */
+static int read_settings(const char *name, struct conf **conf)
 {
-	struct conf *conf = NULL;
 	struct stat st;
+	int status = EX_SOFTWARE;
 	char *text;
 
-	if (fstat(LINK_FD_SETTINGS, &st) != 0 || st.st_size <= 0)
-		return NULL;
-	text = malloc((size_t)st.st_size);
-	if (text != NULL && pread(LINK_FD_SETTINGS, text, (size_t)st.st_size, 0) == st.st_size)
-		conf = conf_parse(name, text, (size_t)st.st_size, on_settings_error, NULL);
+	*conf = NULL;
+	text = fstat(LINK_FD_SETTINGS, &st) == 0 && st.st_size > 0 ? malloc((size_t)st.st_size) : NULL;
+	if (text != NULL && pread(LINK_FD_SETTINGS, text, (size_t)st.st_size, 0) == st.st_size) {
+		*conf = conf_parse(name, text, (size_t)st.st_size, on_settings_error, NULL);
+		status = *conf != NULL && (*conf)->pool_count == 1 ? EX_OK : EX_CONFIG;
+	}
 	free(text);
-	return conf;
+	if (status != EX_OK)
+		log_error("the settings that the master gave cannot be used");
+	return status;
 }
 
 /* Workers are to inherit nothing unless the pool means it. */
@@ -223,10 +227,10 @@ static int use_root(struct pool_settings *pool)
 		return EX_OK;
 	}
 	pool->was_root = true;
-	limits_raise_for(pool);
 	return become_user(pool);
 }
 
+/* All that is decided before the user changes. */
 static void fill_in(struct pool_settings *pool, const struct global_settings *global)
 {
 	pool->asks_master = global->process_max > 0;
@@ -234,6 +238,7 @@ static void fill_in(struct pool_settings *pool, const struct global_settings *gl
 	pool->emergency_restart_interval_ms = global->emergency_restart_interval_ms;
 	pool->process_control_timeout_ms = global->process_control_timeout_ms;
 	pool->worker_nice = limits_set_priority_for(pool);
+	limits_raise_for(pool);
 }
 
 static int run_pool(const struct conf *conf, int listen_count)
@@ -276,16 +281,12 @@ int child_main(int argc, char **argv)
 	prctl(PR_SET_NAME, "h2fpm"); /* after an exec of /proc/self/exe it would be "exe" */
 	log_to(LINK_FD_LOG);
 	close_on_exec(LINK_FD_LISTEN + listen_count);
-	conf = read_settings(argv[0]);
-	if (conf == NULL || conf->pool_count != 1) {
-		log_error("cannot read the settings that the master gave");
-		conf_free(conf);
-		return EX_SOFTWARE;
-	}
+	status = read_settings(argv[0], &conf);
 	/* "h2fpm: pool www" is all that ps shows */
 	memset(argv[1], 0, strlen(argv[1]));
 	memset(argv[2], 0, strlen(argv[2]));
-	status = run_pool(conf, listen_count);
+	if (status == EX_OK)
+		status = run_pool(conf, listen_count);
 	conf_free(conf);
 	return status;
 }

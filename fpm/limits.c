@@ -48,22 +48,27 @@ bool limits_apply(const struct global_settings *global)
 }
 
 /* The soft limit is the process's own business. */
-static void raise_limit(__rlimit_resource_t resource, const char *directive, int64_t setting)
+static void raise_limit(__rlimit_resource_t resource, const char *directive, int64_t *setting)
 {
 	struct rlimit limit;
+	rlim_t before;
 
-	if (setting == RLIMIT_UNSET || getrlimit(resource, &limit) != 0 || limit.rlim_max >= limit_of(setting))
+	if (*setting == RLIMIT_UNSET || getrlimit(resource, &limit) != 0 || limit.rlim_max >= limit_of(*setting))
 		return;
-	limit.rlim_max = limit_of(setting);
-	if (setrlimit(resource, &limit) != 0)
-		log_warning("unable to raise %s for this pool. Please check your system limits or decrease %s: %s (%d)",
-			    directive, directive, strerror(errno), errno);
+	before = limit.rlim_max;
+	limit.rlim_max = limit_of(*setting);
+	if (setrlimit(resource, &limit) == 0)
+		return;
+	log_warning("unable to raise %s for this pool to more than %llu. Please check your system limits or decrease "
+		    "%s: %s (%d)",
+		    directive, (unsigned long long)before, directive, strerror(errno), errno);
+	*setting = (int64_t)before;
 }
 
-void limits_raise_for(const struct pool_settings *pool)
+void limits_raise_for(struct pool_settings *pool)
 {
-	raise_limit(RLIMIT_NOFILE, "rlimit_files", pool->rlimit_files);
-	raise_limit(RLIMIT_CORE, "rlimit_core", pool->rlimit_core);
+	raise_limit(RLIMIT_NOFILE, "rlimit_files", &pool->rlimit_files);
+	raise_limit(RLIMIT_CORE, "rlimit_core", &pool->rlimit_core);
 }
 
 /* What the pool process does is short and all of its workers wait for it: it

@@ -10,9 +10,10 @@
 /* To the master itself, as php-fpm: what fails is logged and ends the start. */
 bool limits_apply(const struct global_settings *global) __attribute__((warn_unused_result));
 
-/* Root's only: the hard limits are raised to what the pool's workers are to
- * have. What fails is logged; the workers do with what there is. */
-void limits_raise_for(const struct pool_settings *pool);
+/* Raises the hard limits to what the pool's workers are to have, which only root
+ * may. What fails is logged, and the pool's settings are lowered to what there
+ * is: as in php-fpm that ends nothing. */
+void limits_raise_for(struct pool_settings *pool);
 
 /* Puts the pool process, as far as it may, ahead of its workers. Returns the
  * workers' nice value. */

@@ -342,6 +342,7 @@ def test_master_killed_takes_everything_with_it(h2fpm):
     wait_until(lambda: not [pid for pid in everyone if alive(pid)], what="all gone")
     held.conn.close()
     server.check_nothing_left(sockets=False)
+    server.log_path.unlink()
     server.start()  # on the socket that the dead one left
     assert server.get().status == 200
 
