@@ -48,6 +48,7 @@ static struct gate {
 	char name[16]; /* the process's own, for the workers */
 	bool open;  /* this is a php-cgi that a broker started */
 	bool armed; /* the next fork() is the prefork */
+	pid_t self; /* children that a preload script forks are none of ours */
 	pid_t broker;
 	struct confine confine;
 } gate;
@@ -209,7 +210,7 @@ pid_t fork(void)
 	void *found = next("fork");
 
 	memcpy(&real_fork, &found, sizeof real_fork); /* ISO C has no such cast */
-	if (!gate.armed)
+	if (!gate.armed || getpid() != gate.self)
 		return real_fork();
 	gate.armed = false;
 	serve(real_fork);
@@ -224,7 +225,7 @@ pid_t setsid(void)
 	void *found = next("setsid");
 
 	memcpy(&real_setsid, &found, sizeof real_setsid);
-	if (!gate.open)
+	if (!gate.open || getpid() != gate.self)
 		return real_setsid();
 	gate.open = false;
 	gate.armed = true;
@@ -255,6 +256,14 @@ static void restore_preload(void)
 	free(preload);
 }
 
+/* A shell that waits for it may have been killed, which tells it nothing. And
+ * whoever may trace the zygote has all workers to come. */
+static void protect(void)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || (gate.confine.undumpable && prctl(PR_SET_DUMPABLE, 0) != 0))
+		_exit(EX_SOFTWARE);
+}
+
 __attribute__((constructor)) static void gate_load(void)
 {
 	const char *broker = getenv(GATE_ENV);
@@ -275,6 +284,8 @@ __attribute__((constructor)) static void gate_load(void)
 	setenv("PHP_FCGI_MAX_REQUESTS", "0", 1);
 	close(GATE_FD_IMAGE);
 	fcntl(GATE_FD_LINK, F_SETFD, FD_CLOEXEC);
+	protect();
+	gate.self = getpid();
 	gate.open = true;
 	say(GATE_LOADED, 0, 0);
 }
