@@ -7,7 +7,10 @@
  * text goes on with such sections for every directory of the root directory
  * brings them in without a file. [PATH=/] does not exist, so for a script
  * below none of the known directories the broker writes its name as /./name,
- * which the section [PATH=/.] covers; a relative one is covered by [PATH=.]. */
+ * which the section [PATH=/.] covers; a relative one is covered by [PATH=.].
+ * A name with ".." in it, or none, is covered by nothing: php-cgi runs no file
+ * by it but with doc_root, so the judge refuses it (is_strict in script.h).
+ * Where the sections do not fit into one argument, these two are all. */
 #ifndef H2FPM_POOL_PHPINI_H
 #define H2FPM_POOL_PHPINI_H
 
@@ -23,7 +26,8 @@ struct phpini {
 	size_t root_count;
 };
 
-/* Reads the root directory (of settings->chroot, if set). False: out of memory. */
+/* Reads the root directory (of settings->chroot, if set). False: out of memory;
+ * to be finished all the same. */
 bool phpini_init(struct phpini *ini, const struct pool_settings *settings) __attribute__((warn_unused_result));
 void phpini_fini(struct phpini *ini);
 /* Whether this SCRIPT_FILENAME or PATH_TRANSLATED must be written with "/."
