@@ -128,6 +128,7 @@ def test_values_may_be_changed(site, h2fpm):
     assert show(server)["precision"] == "5"
     (site.www / ".user.ini").write_text("user_agent = dir\nprecision = 7\n")
     server.stop()
+    server.log_path.unlink()  # so that "ready" is the next one's
     server.start()
     assert show(server)["user_agent"] == ["dir", True, "pool"]  # ini_restore() goes back that far
     assert show(server)["precision"] == "7"
