@@ -159,7 +159,7 @@ static bool bear(const struct order *order, pid_t (*real_fork)(void))
 	pid_t between = vfork(); // NOLINT: the reason stands above
 
 	if (between == 0) {
-		bear_between(order, real_fork);
+		bear_between(order, real_fork); // NOLINT(clang-analyzer-unix.Vfork): and here
 		return true;
 	}
 	if (between < 0)
@@ -180,7 +180,7 @@ static void reset_signals(void)
 
 static void serve(pid_t (*real_fork)(void))
 {
-	struct order order;
+	struct order order = {.listen_fd = -1, .err_fd = -1};
 
 	reset_signals();
 	prctl(PR_GET_NAME, gate.name);
@@ -245,6 +245,14 @@ static char *take(const char *name)
 	return copy;
 }
 
+static bool take_flag(const char *name)
+{
+	bool is_set = getenv(name) != NULL;
+
+	unsetenv(name);
+	return is_set;
+}
+
 static void restore_preload(void)
 {
 	char *preload = take(GATE_ENV_PRELOAD);
@@ -275,8 +283,8 @@ __attribute__((constructor)) static void gate_load(void)
 		.chroot = take(GATE_ENV_CHROOT),
 		.chdir = take(GATE_ENV_CHDIR),
 		.apparmor_hat = take(GATE_ENV_HAT),
-		.undumpable = take(GATE_ENV_UNDUMPABLE) != NULL,
-		.no_new_privs = take(GATE_ENV_NO_NEW_PRIVS) != NULL,
+		.undumpable = take_flag(GATE_ENV_UNDUMPABLE),
+		.no_new_privs = take_flag(GATE_ENV_NO_NEW_PRIVS),
 	};
 	unsetenv(GATE_ENV);
 	restore_preload();
