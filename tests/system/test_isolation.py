@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import socket
-import statistics
 import subprocess
 import threading
 import time
@@ -14,11 +13,12 @@ import pytest
 
 from harness import (
     IS_ROOT,
-    SANITIZED,
     OtherPool,
     alive,
     children,
+    cpu_seconds,
     descendants,
+    proc_stat,
     proc_status,
     wait_until,
 )
@@ -216,7 +216,7 @@ def killing(server, name):
         while not stop.is_set():
             with contextlib.suppress(OSError, AssertionError):
                 pid = pool_pid(server, name)
-                os.kill(pid, signal.SIGSEGV)
+                os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
                 wait_until(lambda: not alive(pid) or stop.is_set())
 
@@ -242,10 +242,10 @@ def test_signals_are_acted_on_while_a_pool_crash_loops(h2fpm):
             wait_until(lambda: len(server.log_lines("reopening log files")) > n)
             took.append(time.monotonic() - began)
             assert server.get().status == 200
-    # the machine may be slow now and then; a master that blocks would be each time
-    assert statistics.median(took) < 0.1 or SANITIZED, took
+    # a busy machine may be slow now and then, but not each time
+    assert min(took) < 0.1, took
     assert other.get().status == 200  # it is back within its second
-    assert len(server.log_lines("[pool other]", "SIGSEGV")) >= 12
+    assert len(server.log_lines("[pool other]", "SIGKILL")) >= 12
 
 
 def test_crash_looping_pool_costs_the_master_no_time(fated):
@@ -253,16 +253,11 @@ def test_crash_looping_pool_costs_the_master_no_time(fated):
     server, _, _ = fated(1)
     start(server)
     server.wait_log("[pool other]", "starting again in")
-    before = resource_seconds(server.master)
+    before = cpu_seconds(server.master)
     time.sleep(2)
-    assert resource_seconds(server.master) - before < 0.2
+    assert cpu_seconds(server.master) - before < 0.2
     assert len(server.log_lines("[pool other]", "exited with code 1")) < 12
     assert server.get().status == 200
-
-
-def resource_seconds(pid):
-    fields = pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_ready_pool_process_comes_back_at_once_each_time(h2fpm):
@@ -270,7 +265,7 @@ def test_ready_pool_process_comes_back_at_once_each_time(h2fpm):
     for _ in range(6):
         old = pool_pid(server, "www")
         assert server.get().status == 200  # so it was ready
-        os.kill(old, signal.SIGSEGV)
+        os.kill(old, signal.SIGABRT)
         wait_until(lambda: not alive(old))
     assert server.get().status == 200
     assert not server.log_lines("starting again in"), server.log()
@@ -335,7 +330,9 @@ def test_master_killed_takes_what_scripts_started(two_pools, how, pool_is):
     everyone = started + descendants(server.master)
     assert len(everyone) >= 2 + 2 + 4
     if pool_is == "stopped":
-        os.kill(pool_pid(server, "www"), signal.SIGSTOP)
+        stopped = pool_pid(server, "www")
+        os.kill(stopped, signal.SIGSTOP)
+        wait_until(lambda: proc_stat(stopped)[0] == "T")
     server.process.kill()
     server.process.wait(10)
     wait_gone(everyone)
