@@ -207,14 +207,15 @@ def test_strict_start_in_the_foreground_fails_too(fated):
 
 
 @contextlib.contextmanager
-def killing(server, name):
-    """Kills that pool's process whenever there is one."""
+def killing(server, pool, name):
+    """Kills that pool's process whenever there is one that answers."""
     stop = threading.Event()
     killed = []
 
     def kill():
         while not stop.is_set():
             with contextlib.suppress(OSError, AssertionError):
+                pool.get()
                 pid = pool_pid(server, name)
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
@@ -234,7 +235,7 @@ def test_signals_are_acted_on_while_a_pool_crash_loops(h2fpm):
     other = OtherPool(server)
     server.start()
     took = []
-    with killing(server, "other") as killed:
+    with killing(server, other, "other") as killed:
         wait_until(lambda: len(killed) >= 12, what="a crash loop")
         for n in range(20):
             began = time.monotonic()
