@@ -84,7 +84,6 @@ bool crew_on_birth(struct broker *b, pid_t pid, int socket_fd, int err_fd)
 		kill(pid, SIGKILL);
 		return false;
 	}
-	turnover_on_birth(b, w);
 	log_debug("child %d started", (int)pid);
 	return true;
 }

@@ -137,6 +137,8 @@ static void be_born(const struct order *order, pid_t between)
 
 /* ---- the zygote ---- */
 
+/* NOLINTBEGIN(clang-analyzer-*): what follows vfork() is meant so. */
+
 /* Runs on the zygote's stack while the zygote stands still: only the worker
  * leaves it. */
 static void bear_between(const struct order *order, pid_t (*real_fork)(void))
@@ -156,10 +158,10 @@ static void bear_between(const struct order *order, pid_t (*real_fork)(void))
 /* True in the new worker. */
 static bool bear(const struct order *order, pid_t (*real_fork)(void))
 {
-	pid_t between = vfork(); // NOLINT: the reason stands above
+	pid_t between = vfork();
 
 	if (between == 0) {
-		bear_between(order, real_fork); // NOLINT(clang-analyzer-unix.Vfork): and here
+		bear_between(order, real_fork);
 		return true;
 	}
 	if (between < 0)
@@ -169,6 +171,8 @@ static bool bear(const struct order *order, pid_t (*real_fork)(void))
 		}
 	return false;
 }
+
+/* NOLINTEND(clang-analyzer-*) */
 
 /* php-cgi's own handlers would end its process group, which is the broker's. */
 static void reset_signals(void)

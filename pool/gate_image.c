@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,12 +15,16 @@ __asm__(".pushsection .rodata\n"
 	"gate_image_start:\n"
 	".incbin \"" GATE_FILE "\"\n"
 	"gate_image_end:\n"
+	".balign 8\n"
+	"gate_image_bytes:\n"
+	".quad gate_image_end - gate_image_start\n"
 	".popsection\n");
-extern const char gate_image_start[], gate_image_end[];
+extern const char gate_image_start[];
+extern const uint64_t gate_image_bytes;
 
 int gate_image_open(void)
 {
-	size_t len = (size_t)(gate_image_end - gate_image_start);
+	size_t len = (size_t)gate_image_bytes;
 	int fd = memfd_create("h2fpm-gate", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)

@@ -1,8 +1,11 @@
 #include "pool/turnover.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "pool/broker.h"
 #include "pool/crew.h"
@@ -15,6 +18,63 @@ enum {
 	YOUNG_ZYGOTE_US = 1000000,
 	FAULTS_MAX = 100000, /* remembered, at most */
 };
+
+/* ---- one worker's time ---- */
+
+static void set_leaving(struct worker *w, enum worker_leaving leaving)
+{
+	struct broker *b = w->broker;
+
+	b->due_count += (leaving == WORKER_DUE) - (w->leaving == WORKER_DUE);
+	b->recycling_counts[w->state] += (leaving == WORKER_RECYCLING) - (w->leaving == WORKER_RECYCLING);
+	w->leaving = leaving;
+}
+
+/* Anonymous memory: what opcache and other workers share does not count.
+ * 0 where it cannot be read. */
+static int64_t memory_bytes(const struct worker *w)
+{
+	char text[128];
+	long long resident, shared;
+	ssize_t n = w->statm_fd >= 0 ? pread(w->statm_fd, text, sizeof text - 1, 0) : -1;
+
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	if (sscanf(text, "%*s %lld %lld", &resident, &shared) != 2)
+		return 0;
+	return (resident - shared) * sysconf(_SC_PAGESIZE);
+}
+
+static int open_statm(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+void turnover_check(struct worker *w)
+{
+	const char *reason = "php.ini is read anew";
+
+	if (w->leaving != WORKER_STAYS || w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
+		return;
+	if (w->generation == w->broker->generation)
+		reason = recycle_due(&w->recycle, w->given, broker_now_us(), memory_bytes(w));
+	if (!reason)
+		return;
+	log_debug("child %d is to be replaced: %s", (int)w->pid, reason);
+	set_leaving(w, WORKER_DUE);
+}
+
+void turnover_forget(struct worker *w)
+{
+	set_leaving(w, WORKER_STAYS);
+	if (w->statm_fd >= 0)
+		close(w->statm_fd);
+	w->statm_fd = -1;
+}
 
 /* ---- idle ones that may go ---- */
 
@@ -90,7 +150,8 @@ static void promote(struct broker *b, enum worker_state state, int64_t *room)
 	list_each(node, tmp, &b->workers[state]) {
 		struct worker *w = container_of(node, struct worker, node);
 		if (*room > 0 && w->leaving == WORKER_DUE) {
-			worker_recycle(w);
+			set_leaving(w, WORKER_RECYCLING);
+			b->counters.recycled++;
 			(*room)--;
 		}
 	}
@@ -134,7 +195,7 @@ static void check_all_due(struct broker *b)
 
 	for (int state = WORKER_IDLE; state < WORKER_STOPPING; state++)
 		list_each(node, tmp, &b->workers[state])
-			worker_check_due(container_of(node, struct worker, node));
+			turnover_check(container_of(node, struct worker, node));
 }
 
 static void arm_lifetime_timer(struct broker *b, const struct worker *w)
@@ -160,8 +221,13 @@ static void on_lifetime_timer(struct ev_loop *loop, struct ev_timer *timer, int 
 	}
 }
 
-void turnover_on_birth(struct broker *b, const struct worker *w)
+void turnover_on_birth(struct worker *w)
 {
+	struct broker *b = w->broker;
+
+	w->generation = b->generation;
+	recycle_init(&w->recycle, b->settings, w->started_us, (uint32_t)random());
+	w->statm_fd = b->settings->worker_max_memory_bytes > 0 ? open_statm(w->pid) : -1;
 	arm_lifetime_timer(b, w);
 }
 

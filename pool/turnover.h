@@ -23,7 +23,12 @@ void turnover_replace(struct broker *b);
 /* and after it, those that have been idle for too long go. */
 void turnover_let_go(struct broker *b);
 
-void turnover_on_birth(struct broker *b, const struct worker *w);
+void turnover_on_birth(struct worker *w);
+/* Looks whether it has become due to be replaced: to be called when it was
+ * given a request, and when it has answered one. */
+void turnover_check(struct worker *w);
+/* It ends, whatever its time. */
+void turnover_forget(struct worker *w);
 /* One died of SIGSEGV or SIGBUS (emergency_restart_threshold). */
 void turnover_on_fault(struct broker *b);
 /* All workers are replaced by new ones that read php.ini anew; the old ones

@@ -2,8 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -97,54 +95,6 @@ static void set_timer(struct worker *w, double seconds)
 		broker_arm(w->broker, &w->timer, seconds);
 }
 
-/* ---- its time ---- */
-
-static void set_leaving(struct worker *w, enum worker_leaving leaving)
-{
-	struct broker *b = w->broker;
-
-	b->due_count += (leaving == WORKER_DUE) - (w->leaving == WORKER_DUE);
-	b->recycling_counts[w->state] += (leaving == WORKER_RECYCLING) - (w->leaving == WORKER_RECYCLING);
-	w->leaving = leaving;
-}
-
-/* Anonymous memory: what opcache and other workers share does not count.
- * 0 where it cannot be read. */
-static int64_t memory_bytes(const struct worker *w)
-{
-	char text[128];
-	long long resident, shared;
-	ssize_t n = w->statm_fd >= 0 ? pread(w->statm_fd, text, sizeof text - 1, 0) : -1;
-
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	if (sscanf(text, "%*s %lld %lld", &resident, &shared) != 2)
-		return 0;
-	return (resident - shared) * sysconf(_SC_PAGESIZE);
-}
-
-void worker_check_due(struct worker *w)
-{
-	const char *reason = "php.ini is read anew";
-
-	if (w->leaving != WORKER_STAYS || w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
-		return;
-	if (w->generation == w->broker->generation)
-		reason = recycle_due(&w->recycle, w->given, broker_now_us(), memory_bytes(w));
-	if (!reason)
-		return;
-	log_debug("child %d is to be replaced: %s", (int)w->pid, reason);
-	set_leaving(w, WORKER_DUE);
-}
-
-void worker_recycle(struct worker *w)
-{
-	assert(w->leaving == WORKER_DUE);
-	set_leaving(w, WORKER_RECYCLING);
-	w->broker->counters.recycled++;
-}
-
 static void become_idle(struct worker *w)
 {
 	set_timer(w, 0);
@@ -159,7 +109,7 @@ static void become_idle(struct worker *w)
 	if (recycle_is_spent(&w->recycle, w->given))
 		worker_stop(w, "pm.max_requests");
 	else
-		worker_check_due(w);
+		turnover_check(w);
 }
 
 /* Whatever it runs goes on, with nobody listening: PHP ends a script at its
@@ -254,7 +204,7 @@ void worker_stop(struct worker *w, const char *reason)
 	w->told_to_end = true;
 	wire_close(&w->wire);
 	ev_timer_stop(w->broker->loop, &w->probe_timer);
-	set_leaving(w, WORKER_STAYS);
+	turnover_forget(w);
 	worker_move(w, WORKER_STOPPING);
 	if (w->ready_once && age_us(w) > YOUNG_US)
 		backoff_succeed(&w->broker->start_backoff);
@@ -336,7 +286,7 @@ bool worker_dispatch(struct worker *w, struct request *r)
 		return false;
 	}
 	w->given++;
-	worker_check_due(w);
+	turnover_check(w);
 	double timeout_s = (double)w->broker->settings->request_terminate_timeout_ms / 1e3;
 	if (timeout_s > 0)
 		set_timer(w, timeout_s);
@@ -383,7 +333,7 @@ static void request_done(struct worker *w, uint32_t app_status)
 	if (w->state == WORKER_IDLE && recycle_is_spent(&w->recycle, w->given))
 		worker_stop(w, "pm.max_requests");
 	else
-		worker_check_due(w);
+		turnover_check(w);
 }
 
 /* ---- what it sends ---- */
@@ -559,14 +509,6 @@ static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 
 /* ---- birth and death ---- */
 
-static int open_statm(pid_t pid)
-{
-	char path[64];
-
-	snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
-	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd)
 {
 	struct worker *w = calloc(1, sizeof *w);
@@ -578,9 +520,7 @@ struct worker *worker_new(struct broker *b, pid_t pid, int socket_fd, int err_fd
 	w->pid = pid;
 	w->socket_fd = socket_fd;
 	w->started_us = broker_now_us();
-	w->generation = b->generation;
-	recycle_init(&w->recycle, b->settings, w->started_us, (uint32_t)random());
-	w->statm_fd = b->settings->worker_max_memory_bytes > 0 ? open_statm(pid) : -1;
+	turnover_on_birth(w);
 	wire_init(&w->wire, b->loop, on_worker_readable, on_worker_writable);
 	ev_timer_init(&w->timer, on_worker_timer, 0., 0.);
 	ev_timer_init(&w->probe_timer, on_probe_timer, 0., 0.);
@@ -646,11 +586,9 @@ void worker_on_exit(struct worker *w, int status, const struct rusage *usage)
 	ev_timer_stop(b->loop, &w->timer);
 	ev_timer_stop(b->loop, &w->probe_timer);
 	close(w->socket_fd);
-	if (w->statm_fd >= 0)
-		close(w->statm_fd);
 	b->counters.crashes += !w->told_to_end;
 	count_start_failure(w, was_signalled(status, SIGKILL, SIGTERM));
-	set_leaving(w, WORKER_STAYS);
+	turnover_forget(w);
 	worker_move(w, WORKER_DEAD);
 	if (!w->told_to_end && was_signalled(status, SIGSEGV, SIGBUS))
 		turnover_on_fault(b);

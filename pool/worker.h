@@ -84,10 +84,6 @@ void worker_abort(struct worker *w);
 void worker_resume(struct worker *w);
 /* SIGTERM, then SIGKILL. reason: for the log's debug lines. */
 void worker_stop(struct worker *w, const char *reason);
-/* Looks whether it has become due to be replaced. */
-void worker_check_due(struct worker *w);
-/* Its turn has come: a replacement is to be started. */
-void worker_recycle(struct worker *w);
 /* The process was reaped. */
 void worker_on_exit(struct worker *w, int status, const struct rusage *usage);
 void worker_collect(struct broker *b);

@@ -277,7 +277,7 @@ static void on_link_closed(struct zygote *z)
 /* False: nothing more now. No room for descriptors: a kernel drops them. */
 static bool read_packet(struct zygote *z)
 {
-	struct gate_packet packet;
+	struct gate_packet packet = {0};
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(sizeof(struct ucred))];
