@@ -465,6 +465,32 @@ def test_pools_limit_that_cannot_be_is_told_and_served_without(h2fpm):
     assert server.get().status == 200
 
 
+# ---- process.max ----
+
+
+def test_process_max_is_shared_and_comes_back_when_a_pool_dies(h2fpm):
+    """Five places for two pools that want four each; nobody is without one."""
+    server = h2fpm(start=False, main={"process.max": 5}, pool={"pm.max_children": 4})
+    other = OtherPool(server, pm__max_children=4)
+    server.start()
+
+    def counts():
+        by_parent = [children(pool_pid(server, name)) for name in ("www", "other")]
+        workers = set(server.workers())
+        return [len(workers & set(pids)) for pids in by_parent]
+
+    wait_until(lambda: sum(counts()) == 5, what="five workers")
+    assert min(counts()) >= 1
+    assert server.get().status == other.get().status == 200
+    server.wait_log("WARNING", "consider raising 'process.max'")
+    for name in ("www", "other", "www"):
+        os.kill(pool_pid(server, name), signal.SIGKILL)
+        assert server.get().status == other.get().status == 200
+        wait_until(lambda: sum(counts()) == 5, what="five workers again")
+        assert min(counts()) >= 1
+    assert len(server.log_lines("consider raising 'process.max'")) == 1
+
+
 # ---- renewal ----
 
 
