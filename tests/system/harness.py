@@ -99,6 +99,13 @@ def cpu_seconds(pid):
     return proc_stat(pid)[2]
 
 
+def is_pool_process(pid):
+    try:
+        return pathlib.Path("/proc/%d/cmdline" % pid).read_bytes().startswith(b"h2fpm: pool ")
+    except OSError:
+        return False
+
+
 def zombies(pid):
     """Descendants that are dead and were not waited for."""
     found = []
@@ -350,7 +357,8 @@ class H2fpm(Server):
         return self.process.pid
 
     def pool_pids(self):
-        pids = children(self.master)
+        """Without what a dead one left to the master, which is killed at once."""
+        pids = [pid for pid in children(self.master) if is_pool_process(pid)]
         self.seen.update(pids)
         return pids
 
@@ -387,9 +395,9 @@ class H2fpm(Server):
 
         def right():
             pids = self.workers()
-            return pids if len(pids) == count and not set(pids) & set(without) else None
+            return (pids,) if len(pids) == count and not set(pids) & set(without) else None
 
-        return wait_until(right, timeout, "%d workers" % count)
+        return wait_until(right, timeout, "%d workers" % count)[0]
 
     def idle_pids(self):
         """Pids that answer, by asking until each worker has."""
