@@ -117,6 +117,18 @@ static void forget_environment(void)
 	unsetenv("PHP_FCGI_MAX_REQUESTS");
 }
 
+/* What PHP has found out about paths while it started is about other files. */
+static void forget_paths(void)
+{
+	void (*clean)(void);
+	void *found = dlsym(RTLD_DEFAULT, "realpath_cache_clean");
+
+	if (!found)
+		return;
+	memcpy(&clean, &found, sizeof clean);
+	clean();
+}
+
 static void be_born(const struct order *order, pid_t between)
 {
 	await_adoption(between);
@@ -133,6 +145,8 @@ static void be_born(const struct order *order, pid_t between)
 		dprintf(STDERR_FILENO, "%s: %s\n", failed, strerror(errno));
 		_exit(EX_CONFIG);
 	}
+	if (gate.confine.chroot)
+		forget_paths();
 }
 
 /* ---- the zygote ---- */
@@ -155,6 +169,16 @@ static void bear_between(const struct order *order, pid_t (*real_fork)(void))
 	_exit(0);
 }
 
+/* Whatever else a preload script has left behind is waited for, too. */
+static void await_end(pid_t pid)
+{
+	pid_t ended;
+
+	do {
+		ended = wait(NULL);
+	} while (ended != pid && (ended > 0 || errno == EINTR));
+}
+
 /* True in the new worker. */
 static bool bear(const struct order *order, pid_t (*real_fork)(void))
 {
@@ -167,8 +191,7 @@ static bool bear(const struct order *order, pid_t (*real_fork)(void))
 	if (between < 0)
 		say(GATE_FAILED, order->packet.order, errno);
 	else
-		while (waitpid(between, NULL, 0) < 0 && errno == EINTR) {
-		}
+		await_end(between);
 	return false;
 }
 

@@ -234,6 +234,21 @@ def test_pools_with_the_same_path_in_two_roots_keep_them_apart(jail, h2fpm):
 
 
 @as_root
+def test_paths_known_from_outside_are_forgotten_within_a_chroot(jailed, jail):
+    """A preload script's: the same path is another file within."""
+    base = jail.site.dir
+    (base / "real").mkdir()
+    (base / "real" / "one.php").write_text("<?php class One {}")
+    (base / "link").symlink_to("real")
+    jail.site.script("preload.php", "<?php require '%s/link/one.php';" % base)
+    within = "%s/link/two.php" % base
+    (jail.root / within[1:]).parent.mkdir(parents=True)
+    jail.script(within[1:], "<?php echo __FILE__, class_exists('One') ? ' and One' : '';")
+    server = jailed(**{"php_admin_value[opcache.preload]": jail.site.www / "preload.php"})
+    assert server.get("/two.php", script=within, DOCUMENT_ROOT="/").text == within + " and One"
+
+
+@as_root
 def test_path_info_within_a_chroot(jailed):
     server = jailed()
     seen = json.loads(inside(server, "/look.php/extra/path", PATH_INFO="/extra/path"))

@@ -1,32 +1,15 @@
 """php-cgi as a zygote: what its workers have for an environment, what comes of
 scripts of opcache.preload that meddle with it, and commands that are a shell
 script or no php-cgi at all."""
-import ctypes
-import errno
 import json
 import os
 import pathlib
 import re
-import resource
-import socket
-import struct
 import subprocess
 
 import pytest
 
-from harness import (
-    BINARY,
-    IS_ROOT,
-    OtherPool,
-    PhpFpm,
-    Site,
-    alive,
-    children,
-    cpu_seconds,
-    descendants,
-    proc_stat,
-    wait_until,
-)
+from harness import OtherPool, PhpFpm, Site, alive, children, cpu_seconds, descendants, proc_stat, wait_until
 
 both = pytest.mark.parametrize("spawn", ["zygote", "exec"])
 
@@ -199,8 +182,7 @@ def test_preload_script_that_spoils_it_says_why_and_backs_off(h2fpm, what):
     assert not server.log_lines("[pool www]"), server.log()
 
 
-def test_preload_script_that_forks_no_gate_of_its_own(h2fpm):
-    """A child that it leaves behind is nobody's zygote."""
+def test_child_that_a_preload_script_leaves_behind_is_no_zygote_and_ends_with_the_pool(h2fpm):
     left = "if (pcntl_fork() === 0) { posix_setsid(); if (pcntl_fork() === 0) { sleep(1000); } exit(0); }"
     server, other = two_pools(h2fpm, left)
     for _ in range(4):
@@ -284,223 +266,3 @@ def test_program_that_is_no_php_gets_no_children_variable(h2fpm):
     server.wait_log("WARNING", "worker.spawn", timeout=60)
     wait_until(lambda: seen.read_text().count("PHP_FCGI_MAX_REQUESTS=0") >= 2)
     assert "PHP_FCGI_CHILDREN" not in seen.read_text()
-
-
-# ---- the gate alone, in a program that does what php-cgi does ----
-
-GATE = pathlib.Path(BINARY).with_name("gate.so")
-LINK_FD, SPARE_FD = 3, 4
-EX_OK, EX_CONFIG = 0, 78
-PACKET = struct.Struct("=IIi")
-NOBODY_ELSE = 54321  # a user with no other process
-
-PREFORKER = """
-#include <stdlib.h>
-#include <string.h>
-#include <sys/types.h>
-#include <unistd.h>
-#include <signal.h>
-int executor_globals;
-int php_module_startup(void) { return 0; }
-static void clean_up(int sig) { (void)sig; kill(0, SIGTERM); }
-int main(int argc, char **argv)
-{
-	if (argc > 1 && strcmp(argv[1], "daemon") == 0 && fork() == 0) {
-		setsid();
-		if (fork() == 0)
-			_exit(0);
-		_exit(0);
-	}
-	if (!getenv("PHP_FCGI_CHILDREN"))
-		return 3;
-	setsid();
-	signal(SIGTERM, clean_up);
-	if (fork() != 0)
-		return 4; /* the gate never lets it */
-	if (getenv("PHP_FCGI_CHILDREN") || getenv("H2FPM_GATE"))
-		return 5;
-	char c;
-	return write(2, "w", 1) == 1 && read(0, &c, 1) >= 0 ? 6 : 7;
-}
-"""
-
-
-@pytest.fixture(scope="session")
-def preforker(shared_dir):
-    if not GATE.exists():
-        pytest.skip("no gate.so beside h2fpm")
-    source, out = shared_dir / "preforker.c", shared_dir / "preforker"
-    source.write_text(PREFORKER)
-    subprocess.run(["cc", "-rdynamic", "-O1", "-o", str(out), str(source)], check=True, timeout=60)
-    gate = shared_dir / "gate.so"
-    gate.write_bytes(GATE.read_bytes())
-    out.chmod(0o755), gate.chmod(0o755)
-    return out, gate
-
-
-class Zygote:
-    """Takes the broker's place."""
-
-    def __init__(self, program, *arguments, preexec=None, **environ):
-        assert ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
-        path, gate = program
-        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.link.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self.link.settimeout(20)
-        # the preload is put in place behind the descriptors: python's own must not have it
-        environ = {"H2FPM_GATE": str(os.getpid()), "LD_PRELOAD": str(gate), "H2FPM_PRELOAD": "/nowhere", **environ}
-
-        def place():
-            os.dup2(theirs.fileno(), LINK_FD)
-            os.dup2(os.open("/dev/null", os.O_RDONLY), SPARE_FD)
-            if preexec:
-                preexec()
-
-        self.process = subprocess.Popen(
-            [path, *arguments], env=environ, preexec_fn=place, pass_fds=(LINK_FD, SPARE_FD), close_fds=True
-        )
-        theirs.close()
-
-    def hear(self):
-        """(kind, order, error, the sender's pid)"""
-        data, control, _, _ = self.link.recvmsg(100, 1000)
-        if not data:
-            return None
-        kind, order, error = PACKET.unpack(data)
-        pids = [struct.unpack("=iII", c[2])[0] for c in control if c[1] == socket.SCM_CREDENTIALS]
-        return chr(kind), order, error, pids[0]
-
-    def ready(self):
-        assert [self.hear()[0], self.hear()[0]] == ["L", "R"]
-        return self
-
-    def order(self, number, *fds, kind="S"):
-        socket.send_fds(self.link, [PACKET.pack(ord(kind), number, 0)], list(fds))
-
-    def close(self):
-        self.link.close()
-        try:
-            return self.process.wait(20)
-        finally:
-            self.process.kill()
-
-
-@pytest.fixture
-def zygote(preforker):
-    made = []
-
-    def start(*arguments, **options):
-        made.append(Zygote(preforker, *arguments, **options))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
-
-
-def ends():
-    """The worker's ends, (0, 2), and ours."""
-    mine, zero = socket.socketpair()
-    read, write = os.pipe()
-    return (zero.fileno(), write), (mine, zero, read, write)
-
-
-def bear(z, number):
-    """An order, and the worker that answers it, as our child."""
-    fds, (mine, zero, read, write) = ends()
-    z.order(number, *fds)
-    kind, got, _, pid = z.hear()
-    assert (kind, got) == ("B", number)
-    zero.close()
-    os.close(write)
-    return pid, mine, read
-
-
-def test_gate_makes_each_ordered_worker_our_child(zygote):
-    z = zygote().ready()
-    for number in (1, 2, 70000):
-        pid, mine, read = bear(z, number)
-        assert os.read(read, 1) == b"w"
-        assert proc_stat(pid)[1] == os.getpid()
-        assert os.getpgid(pid) == os.getpgid(z.process.pid) and os.getsid(pid) == os.getsid(0)
-        assert children(z.process.pid) == []
-        mine.close()
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
-        assert os.read(read, 1) == b""  # nobody else holds it
-        os.close(read)
-    assert z.close() == EX_OK
-
-
-def test_gate_ends_its_process_when_the_broker_is_gone(zygote):
-    assert zygote().ready().close() == EX_OK
-
-
-@pytest.mark.parametrize("what", ["short", "long", "kind", "no descriptors", "one descriptor"])
-def test_gate_takes_no_other_order(zygote, what):
-    z = zygote().ready()
-    fds, mine = ends()
-    if what == "short":
-        z.link.send(b"S")
-    elif what == "kind":
-        z.order(1, *fds, kind="X")
-    elif what == "no descriptors":
-        z.link.send(PACKET.pack(ord("S"), 1, 0))
-    elif what == "one descriptor":
-        z.order(1, fds[0])
-    else:
-        z.link.send(PACKET.pack(ord("S"), 1, 0) + b"x")
-    assert z.hear() is None
-    assert z.close() == EX_OK
-    assert mine
-
-
-@pytest.mark.skipif(not IS_ROOT, reason="only root can be a user of its own")
-def test_gate_says_when_it_cannot_fork(zygote):
-    def limit():
-        os.setresuid(NOBODY_ELSE, NOBODY_ELSE, NOBODY_ELSE)
-        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-
-    z = zygote(preexec=limit).ready()
-    for number in (1, 2):
-        fds, mine = ends()
-        z.order(number, *fds)
-        assert z.hear()[:3] == ("F", number, errno.EAGAIN)
-        assert mine
-    assert z.close() == EX_OK
-
-
-@pytest.mark.skipif(not IS_ROOT, reason="only root can be a user of its own")
-def test_gate_says_when_the_one_in_between_cannot_fork(zygote):
-    def limit():
-        os.setresuid(NOBODY_ELSE, NOBODY_ELSE, NOBODY_ELSE)
-        resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
-
-    z = zygote(preexec=limit).ready()
-    for number in (1, 2):
-        fds, mine = ends()
-        z.order(number, *fds)
-        assert z.hear()[:3] == ("F", number, errno.EAGAIN)
-        assert mine
-    assert children(z.process.pid) == []
-    assert z.close() == EX_OK
-
-
-def test_gate_ends_a_worker_that_it_cannot_confine(zygote):
-    z = zygote(H2FPM_CHDIR="/nowhere").ready()
-    pid, mine, read = bear(z, 1)
-    assert os.read(read, 100) == b"chdir: No such file or directory\n"
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == EX_CONFIG
-    os.close(read)
-    mine.close()
-
-
-def test_gate_is_not_in_children_of_before(zygote):
-    """They call setsid() and fork() as php-cgi does, before it."""
-    z = zygote("daemon").ready()
-    pid, mine, read = bear(z, 1)
-    assert os.read(read, 1) == b"w"
-    mine.close()
-    os.waitpid(pid, 0)
-    os.close(read)
-    assert z.close() == EX_OK
-    assert z.process.returncode == EX_OK
