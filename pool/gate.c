@@ -169,14 +169,19 @@ static void bear_between(const struct order *order, pid_t (*real_fork)(void))
 	_exit(0);
 }
 
-/* Whatever else a preload script has left behind is waited for, too. */
-static void await_end(pid_t pid)
+/* Whatever else a preload script has left behind is waited for, too. Whoever was
+ * in between and did not get to its end has left the order open. (If there is a
+ * worker all the same, the broker ends it.) */
+static void await_between(pid_t between, uint32_t order)
 {
+	int status = -1;
 	pid_t ended;
 
 	do {
-		ended = wait(NULL);
-	} while (ended != pid && (ended > 0 || errno == EINTR));
+		ended = wait(&status);
+	} while (ended != between && (ended > 0 || errno == EINTR));
+	if (ended != between || status != 0)
+		say(GATE_FAILED, order, ECHILD);
 }
 
 /* True in the new worker. */
@@ -191,7 +196,7 @@ static bool bear(const struct order *order, pid_t (*real_fork)(void))
 	if (between < 0)
 		say(GATE_FAILED, order->packet.order, errno);
 	else
-		await_end(between);
+		await_between(between, order->packet.order);
 	return false;
 }
 

@@ -141,6 +141,7 @@ static void on_heartbeat(struct ev_loop *loop, struct ev_timer *timer, int event
 
 	(void)loop, (void)events;
 	oom_tick(&b->oom);
+	zygote_tick(b);
 	tell_master(LINK_HEARTBEAT);
 }
 

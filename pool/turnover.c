@@ -323,7 +323,7 @@ void turnover_on_zygote_lost(struct broker *b, struct zygote *z, enum zygote_sta
 		b->uses_zygote = false;
 	} else if (was == ZYGOTE_READY) {
 		log_warning("php-cgi %d, which forks the workers, is lost: %s", (int)z->pid, how);
-		if (broker_now_us() - z->started_us < YOUNG_ZYGOTE_US && !z->killed)
+		if (broker_now_us() - z->started_us < YOUNG_ZYGOTE_US)
 			crew_on_start_failure(b);
 	} else {
 		log_error("php-cgi %d did not start: %s", (int)z->pid, how);

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@ enum {
 	READS_AFTER_DEATH = 16, /* more than a socket holds */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 	LOG_EXIT_BYTES = 3072,
+	LEAST_NICE = 19,
 	STOPPING_MIN = 4, /* so many may shut down in peace, and a tenth of the pool */
 };
 
@@ -182,14 +182,11 @@ static int64_t age_us(const struct worker *w)
 /* PHP takes down all that it has set up, which costs more than many a request:
  * that may wait for idle time. But of those that wait there are not to be too
  * many; they serve nobody any more. */
-static void hurry_stopping(struct worker *w)
+static void limit_stopping(struct broker *b)
 {
-	const struct sched_param none = {0};
-	struct broker *b = w->broker;
 	struct list *oldest = list_last(&b->workers[WORKER_STOPPING]);
 
-	(void)sched_setscheduler(w->pid, SCHED_IDLE, &none);
-	if (b->phase != BROKER_STOPPING && oldest &&
+	if (b->phase != BROKER_STOPPING && oldest && !container_of(oldest, struct worker, node)->exited &&
 	    b->worker_counts[WORKER_STOPPING] > STOPPING_MIN + recycle_cap(b->settings->pm_max_children))
 		kill(container_of(oldest, struct worker, node)->pid, SIGKILL);
 }
@@ -198,6 +195,7 @@ void worker_stop(struct worker *w, const char *reason)
 {
 	if (w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
 		return;
+	bool in_peace = w->state == WORKER_IDLE;
 	log_debug("child %d is ended: %s", (int)w->pid, reason);
 	remember_request(w);
 	w->request = NULL;
@@ -210,9 +208,11 @@ void worker_stop(struct worker *w, const char *reason)
 		backoff_succeed(&w->broker->start_backoff);
 	if (w->exited)
 		return; /* its number may be another's by now */
+	if (in_peace)
+		setpriority(PRIO_PROCESS, (id_t)w->pid, LEAST_NICE);
 	kill(w->pid, SIGTERM);
-	set_timer(w, WORKER_KILL_GRACE_S);
-	hurry_stopping(w);
+	set_timer(w, in_peace ? WORKER_SHUTDOWN_S : WORKER_KILL_GRACE_S);
+	limit_stopping(w->broker);
 }
 
 /* An end that is nobody's wish, of a worker that has not served anything. One

@@ -34,7 +34,8 @@ enum worker_state { WORKER_STARTING, WORKER_IDLE, WORKER_BUSY, WORKER_FREEING, W
 enum worker_leaving { WORKER_STAYS, WORKER_DUE, WORKER_RECYCLING };
 
 enum {
-	WORKER_KILL_GRACE_S = 1,     /* between SIGTERM and SIGKILL */
+	WORKER_KILL_GRACE_S = 1, /* between SIGTERM and SIGKILL */
+	WORKER_SHUTDOWN_S = 5,   /* the same for one that was idle: it shuts down when there is time */
 	WORKER_REPROBE_MS = 100,
 };
 

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 enum {
 	GOSSIP_INTERVAL_MS = 60000,
 	EXIT_WAIT_S = 1,
+	ORDER_US = 500000, /* for a worker to be known, or to be missed */
 };
 
 /* One worker that was asked for. */
@@ -28,6 +30,7 @@ struct order {
 	uint32_t number;
 	int socket_fd; /* O_PATH */
 	int err_fd;
+	int64_t since_us;
 };
 
 bool zygote_is_meant(const struct broker *b)
@@ -96,7 +99,10 @@ bool zygote_order(struct zygote *z)
 	close(ends.listen_fd);
 	close(ends.err_write_fd);
 	if (sent) {
-		*order = (struct order){.number = ++z->last_order, .socket_fd = ends.socket_fd, .err_fd = ends.err_fd};
+		*order = (struct order){.number = ++z->last_order,
+					.socket_fd = ends.socket_fd,
+					.err_fd = ends.err_fd,
+					.since_us = broker_now_us()};
 		list_add_tail(&z->orders, &order->node);
 		z->broker->births++;
 		return true;
@@ -210,13 +216,21 @@ static bool is_our_child(pid_t pid)
 	return pid > 0 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
+static void on_stranger(const struct zygote *z, pid_t pid, bool is_ours)
+{
+	log_limited(&z->broker->gossip_gate, GOSSIP_INTERVAL_MS, LOG_LEVEL_WARNING,
+		    "process %d claims to be a worker that nobody ordered", (int)pid);
+	if (is_ours)
+		kill(pid, SIGKILL);
+}
+
 static void on_born(struct zygote *z, uint32_t number, pid_t pid)
 {
 	struct order *order = order_find(z, number);
+	bool is_ours = is_our_child(pid) && pid != z->pid;
 
-	if (!order || !is_our_child(pid)) {
-		log_limited(&z->broker->gossip_gate, GOSSIP_INTERVAL_MS, LOG_LEVEL_WARNING,
-			    "process %d claims to be a worker that nobody ordered", (int)pid);
+	if (!order || !is_ours) {
+		on_stranger(z, pid, is_ours);
 		return;
 	}
 	z->broker->births--;
@@ -228,16 +242,54 @@ static void on_born(struct zygote *z, uint32_t number, pid_t pid)
 	free(order); /* the descriptors are the worker's now */
 }
 
+static void fail_order(struct zygote *z, struct order *order, const char *why)
+{
+	z->broker->births--;
+	order_free(order);
+	log_error("a worker cannot be started: %s", why);
+	crew_on_start_failure(z->broker);
+}
+
 static void on_failed(struct zygote *z, const struct gate_packet *packet)
 {
 	struct order *order = order_find(z, packet->order);
 
-	if (!order)
-		return;
-	z->broker->births--;
-	order_free(order);
-	log_error("a worker cannot be started: fork: %s", strerror(packet->error));
-	crew_on_start_failure(z->broker);
+	if (order)
+		fail_order(z, order, packet->error == ECHILD ? "it died while it was forked" : strerror(packet->error));
+}
+
+/* Nobody else holds the other end of its standard error. */
+static bool has_died(const struct order *order)
+{
+	struct pollfd end = {.fd = order->err_fd};
+
+	return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
+}
+
+static void check_orders(struct zygote *z, int64_t now_us)
+{
+	const int64_t patience_us = z->broker->settings->worker_start_timeout_ms * 1000;
+	struct list *node, *tmp;
+
+	list_each(node, tmp, &z->orders) {
+		struct order *order = container_of(node, struct order, node);
+		int64_t age_us = now_us - order->since_us;
+		if (age_us > patience_us) {
+			lose(z, "it carries out no orders");
+			return;
+		}
+		if (age_us > ORDER_US && has_died(order))
+			fail_order(z, order, "it died before it was known");
+	}
+}
+
+void zygote_tick(struct broker *b)
+{
+	struct list *node, *tmp;
+
+	zygote_listen(b);
+	list_each(node, tmp, &b->zygotes)
+		check_orders(container_of(node, struct zygote, node), broker_now_us());
 }
 
 static void on_packet(struct zygote *z, const struct gate_packet *packet, pid_t from)

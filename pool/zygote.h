@@ -56,6 +56,9 @@ void zygote_end(struct zygote *z);
 /* Reads what they have said. To be called before a process that nobody knows
  * is taken for a stranger: a worker may have been born, and have died. */
 void zygote_listen(struct broker *b);
+/* Once in a while, such as at each heartbeat: orders whose worker has died before
+ * it could say so are given up, and so is a zygote that carries none out. */
+void zygote_tick(struct broker *b);
 /* The process was reaped. False: it was no zygote. */
 bool zygote_on_exit(struct broker *b, pid_t pid, int status);
 /* Frees those that ended. */
