@@ -249,8 +249,8 @@ def broken():
     medians = {name: statistics.median(one["median"] for one in each) for name, each in latency.items()}
     p99s = {name: statistics.median(one["p99"] for one in each) for name, each in latency.items()}
     table(["", "CPU in %.0f s, s" % lasted_s, "the other pool, median ms", "p99 ms"],
-          [["with a broken pool", "%.2f" % cpu_s, medians["with"], p99s["with"]],
-           ["without", "", medians["without"], p99s["without"]]])
+          [["with a broken pool", "%.2f" % cpu_s, "%.3f" % medians["with"], "%.2f" % p99s["with"]],
+           ["without", "", "%.3f" % medians["without"], "%.2f" % p99s["without"]]])
     return {"cpu_s": cpu_s, "seconds": lasted_s, "delays_ms": delays, "answer": answer, "first_wait_ms": waited_ms,
             "latency": latency}
 

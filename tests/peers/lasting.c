@@ -6,7 +6,7 @@
  *     work=FILE   ends its answer, works on for three seconds and a file says
  *                 that it is through
  *     environ     writes its environment, a variable a line
- *     hold=FILE   answers when there is such a file */
+ *     hold=FILE   makes FILE.started.PID and answers when there is FILE */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,17 +28,27 @@ static void leak(size_t mib)
 		((volatile char *)kept)[i] = 1;
 }
 
+static void touch(const char *file)
+{
+	FILE *f = fopen(file, "w");
+
+	if (f != NULL)
+		fclose(f);
+}
+
 static void work(const char *file)
 {
 	for (int i = 0; i < WORK_TICKS; i++)
 		usleep(TICK_US);
-	FILE *done = fopen(file, "w");
-	if (done != NULL)
-		fclose(done);
+	touch(file);
 }
 
 static void hold(const char *file)
 {
+	char started[4096];
+
+	snprintf(started, sizeof(started), "%s.started.%d", file, (int)getpid());
+	touch(started);
 	for (int i = 0; i < HOLD_TICKS && access(file, F_OK) != 0; i++)
 		usleep(TICK_US);
 }

@@ -4,7 +4,7 @@
 #     crash      dies of SIGSEGV
 #     environ    writes its environment, a variable a line
 #     body       writes how many bytes came
-#     hold=FILE  answers when there is such a file
+#     hold=FILE  makes FILE.started.PID and answers when there is FILE
 use strict;
 use warnings;
 use FCGI;
@@ -19,6 +19,7 @@ while ($request->Accept() >= 0) {
 	if ($query eq 'crash') {
 		kill 'SEGV', $$;
 	} elsif ($query =~ /^hold=(.*)/) {
+		open my $mark, '>', "$1.started.$$" or die "$1: $!";
 		select undef, undef, undef, 0.01 until -e $1;
 	}
 	print "Content-Type: text/plain\r\n\r\n$$ $count\n";

@@ -1,0 +1,39 @@
+"""Any process but the master is killed at any moment, under load, again and
+again: no GET fails, and afterwards everything is as it was."""
+import os
+import time
+
+import pytest
+
+from chaos import WORKERS, Chaos, Visitor, check_as_before, leftovers
+from harness import OtherPool
+
+KILLS = 60
+
+
+@pytest.mark.parametrize("spawn", ["auto", "exec"])
+def test_nothing_fails_and_nothing_stays_when_processes_crash(h2fpm, nginx, spawn):
+    known = leftovers()
+    settings = {"pm.max_children": WORKERS, "worker.spawn": spawn, "rlimit_core": 0}
+    server = h2fpm(pool=settings, start=False)
+    other = OtherPool(server, pm__max_children=WORKERS, worker__spawn=spawn, rlimit_core=0)
+    server.start()
+    fronts = [nginx(server, tries=3), nginx(other, tries=3)]
+    chaos = Chaos(server, 1 if spawn == "auto" else 0, seed=os.environ.get("CHAOS_SEED", str(time.time())))
+    chaos.wait_whole()
+    visitors = [Visitor(front, ["/hello.php", "/slow.php?ms=5", "/slow.php?ms=20"]) for front in fronts * 3]
+    for visitor in visitors:
+        visitor.start()
+    try:
+        for _ in range(KILLS if spawn == "auto" else KILLS // 3):
+            chaos.kill_one()
+    finally:
+        for visitor in visitors:
+            visitor.over.set()
+        for visitor in visitors:
+            visitor.join(120)
+    assert sum(chaos.count.values()) >= KILLS // 3 and chaos.count["worker"] and chaos.count["pool"]
+    wrong = [one for visitor in visitors for one in visitor.wrong]
+    assert not wrong, "%d of %d: %r" % (len(wrong), sum(v.answered for v in visitors), wrong[:5])
+    assert all(visitor.answered for visitor in visitors)
+    check_as_before(server, chaos, known)
