@@ -21,6 +21,7 @@
 enum {
 	GOSSIP_INTERVAL_MS = 60000,
 	EXIT_WAIT_S = 1,
+	PACKETS_A_TURN = 64, /* who talks without end is not to keep the loop */
 	ORDER_US = 500000, /* for a worker to be known, or to be missed */
 };
 
@@ -162,15 +163,16 @@ static void on_zygote_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 	struct zygote *z = container_of(timer, struct zygote, timer);
 
 	(void)loop, (void)events;
+	if (!ev_is_active(&z->io)) {
+		lose(z, "it closed its link");
+		return;
+	}
 	switch (z->state) {
 	case ZYGOTE_LOADING:
 		lose(z, "it did not load the gate: it is not php-cgi, or it is statically linked");
 		break;
-	case ZYGOTE_STARTING:
-		lose(z, "it was not ready within worker.start_timeout");
-		break;
 	default:
-		lose(z, "it closed its link");
+		lose(z, "it was not ready within worker.start_timeout");
 	}
 }
 
@@ -322,6 +324,8 @@ static pid_t sender(struct msghdr *message)
 /* Its exit is about to tell more. */
 static void on_link_closed(struct zygote *z)
 {
+	if (!ev_is_active(&z->io))
+		return; /* known, and read once more all the same: it has its time already */
 	ev_io_stop(z->broker->loop, &z->io);
 	broker_arm(z->broker, &z->timer, EXIT_WAIT_S);
 }
@@ -341,6 +345,9 @@ static bool read_packet(struct zygote *z)
 
 	if (n == (ssize_t)sizeof packet)
 		on_packet(z, &packet, sender(&message));
+	else if (n > 0)
+		log_limited(&z->broker->gossip_gate, GOSSIP_INTERVAL_MS, LOG_LEVEL_WARNING,
+			    "php-cgi %d sent what no gate sends: %zd bytes", (int)z->pid, n);
 	else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		on_link_closed(z);
 	return n > 0 && z->link >= 0;
@@ -351,7 +358,7 @@ static void on_zygote_readable(struct ev_loop *loop, struct ev_io *io, int event
 	struct zygote *z = container_of(io, struct zygote, io);
 
 	(void)loop, (void)events;
-	while (z->link >= 0 && read_packet(z)) {
+	for (int i = 0; i < PACKETS_A_TURN && z->link >= 0 && read_packet(z); i++) {
 	}
 }
 

@@ -135,6 +135,9 @@ FATAL = {
     "crash": ("posix_kill(getmypid(), SIGSEGV);", "did not start: it exited on signal 11"),
     "closed": (SEND + "$c->close(3);", "did not start: it exited"),
     "closed and another in its place": (SEND + "$c->close(3); $GLOBALS['f'] = fopen('/dev/zero', 'r');", "did not start"),
+    "closed, and goes on": (SEND + "$c->close(3); sleep(60);", "did not start: it closed its link"),
+    "an empty packet, and goes on": (SEND + "$c->send(3, '', 0, 0); sleep(60);", "did not start: it closed its link"),
+    "talks without end": (SEND + "while (true) $c->send(3, 'x', 1, 0);", "it was not ready within worker.start_timeout"),
     "too slow": ("sleep(60);", "it was not ready within worker.start_timeout"),
 }
 
@@ -162,6 +165,8 @@ def test_preload_script_that_meddles_is_borne(h2fpm, what):
     assert not server.log_lines("ERROR"), server.log()
     for pid in pids:
         assert proc_stat(proc_stat(pid)[1]) is not None and proc_stat(pid)[1] in server.pool_pids()
+    if what == "rubbish":
+        assert server.log_lines("[pool other]", "sent what no gate sends")
     if what == "born for no order":
         assert server.log_lines("[pool other]", "claims to be a worker that nobody ordered")
 
