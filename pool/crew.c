@@ -23,6 +23,7 @@ enum {
 	 * answered at once: their time in the queue would be wasted. */
 	BROKEN_AFTER_FAILURES = 5,
 	EXHAUSTED_INTERVAL_MS = 60000,
+	CROWD_MIN = 8,
 };
 
 /* ---- what there is ---- */
@@ -125,9 +126,15 @@ static bool start_one(struct broker *b)
 	return false;
 }
 
+/* Processes are not to be born faster than they die. */
+static bool is_crowded(const struct broker *b)
+{
+	return b->worker_counts[WORKER_STOPPING] > b->settings->pm_max_children + CROWD_MIN;
+}
+
 static bool ready_to_start(struct broker *b)
 {
-	if (b->phase == BROKER_STOPPING || ev_is_active(&b->start_timer))
+	if (b->phase == BROKER_STOPPING || ev_is_active(&b->start_timer) || is_crowded(b))
 		return false;
 	if (b->uses_zygote && !b->zygote) {
 		b->zygote = zygote_start(b);

@@ -22,7 +22,6 @@ enum {
 	READS_AFTER_DEATH = 16, /* more than a socket holds */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 	LOG_EXIT_BYTES = 3072,
-	LEAST_NICE = 19,
 	STOPPING_MIN = 4, /* so many may shut down in peace, and a tenth of the pool */
 };
 
@@ -179,9 +178,9 @@ static int64_t age_us(const struct worker *w)
 	return broker_now_us() - w->started_us;
 }
 
-/* PHP takes down all that it has set up, which costs more than many a request:
- * that may wait for idle time. But of those that wait there are not to be too
- * many; they serve nobody any more. */
+/* PHP takes down all that it has set up, which costs more than many a request.
+ * Of those that do so there are not to be too many: they serve nobody. (A lower
+ * priority would be no help: the killed need the processor, too, to be gone.) */
 static void limit_stopping(struct broker *b)
 {
 	struct list *oldest = list_last(&b->workers[WORKER_STOPPING]);
@@ -208,8 +207,6 @@ void worker_stop(struct worker *w, const char *reason)
 		backoff_succeed(&w->broker->start_backoff);
 	if (w->exited)
 		return; /* its number may be another's by now */
-	if (in_peace)
-		setpriority(PRIO_PROCESS, (id_t)w->pid, LEAST_NICE);
 	kill(w->pid, SIGTERM);
 	set_timer(w, in_peace ? WORKER_SHUTDOWN_S : WORKER_KILL_GRACE_S);
 	limit_stopping(w->broker);

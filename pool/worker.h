@@ -35,7 +35,7 @@ enum worker_leaving { WORKER_STAYS, WORKER_DUE, WORKER_RECYCLING };
 
 enum {
 	WORKER_KILL_GRACE_S = 1, /* between SIGTERM and SIGKILL */
-	WORKER_SHUTDOWN_S = 5,   /* the same for one that was idle: it shuts down when there is time */
+	WORKER_SHUTDOWN_S = 5,   /* the same for one that was idle: PHP takes down what it has set up */
 	WORKER_REPROBE_MS = 100,
 };
 
