@@ -140,6 +140,7 @@ struct broker {
 	/* process.max: places that the master has granted, and those asked for */
 	int64_t granted;
 	int64_t wanted_told;
+	int64_t lacking_since_us; /* some are wanted and not granted since then; 0: none */
 
 	/* pool */
 	struct ev_io link_io;

@@ -179,6 +179,10 @@ static void settle_with_master(struct broker *b, int64_t missing)
 {
 	int64_t surplus = b->granted - processes(b);
 
+	if (missing == 0)
+		b->lacking_since_us = 0;
+	else if (b->lacking_since_us == 0)
+		b->lacking_since_us = broker_now_us();
 	if (missing != b->wanted_told)
 		tell_master(b, LINK_WANT, missing);
 	if (missing == 0 && surplus > 0)

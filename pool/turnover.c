@@ -17,6 +17,7 @@
 enum {
 	YOUNG_ZYGOTE_US = 1000000,
 	FAULTS_MAX = 100000, /* remembered, at most */
+	PLACE_US = 500000, /* so long is waited for a place for a replacement */
 };
 
 /* ---- one worker's time ---- */
@@ -183,10 +184,29 @@ static void retire_replaced(struct broker *b)
 	}
 }
 
+/* Where process.max leaves no place for a replacement, the old one makes way
+ * for it: else it would stay for ever. One at a time. */
+static void make_way(struct broker *b)
+{
+	struct list *node, *tmp;
+
+	if (b->recycling_counts[WORKER_IDLE] == 0 || b->worker_counts[WORKER_STOPPING] > 0 ||
+	    b->lacking_since_us == 0 || broker_now_us() - b->lacking_since_us < PLACE_US)
+		return;
+	list_each(node, tmp, &b->workers[WORKER_IDLE]) {
+		struct worker *w = container_of(node, struct worker, node);
+		if (w->leaving != WORKER_RECYCLING)
+			continue;
+		worker_stop(w, "process.max leaves no place for its replacement");
+		return;
+	}
+}
+
 void turnover_replace(struct broker *b)
 {
 	promote_due(b);
 	retire_replaced(b);
+	make_way(b);
 }
 
 static void check_all_due(struct broker *b)
