@@ -1,5 +1,6 @@
 """The parts about process management. Each starts pools of its own and gives
 back what it measured."""
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -86,17 +87,32 @@ def memory():
 BURST = 200
 
 
-def cold_burst(stack, server):
-    """So many connections with a request each; when each script began, and
-    where, as the scripts say."""
-    server.await_workers(0)
-    script = stack.dir / "www" / "started.php"
-    with contextlib.ExitStack() as opened:
-        socks = [opened.enter_context(fcgi_connect(server.socket)) for _ in range(BURST)]
-        began = time.time()
+def at_once(stack, server, count, apart_s=0.0):
+    """The answers to so many requests of 200 ms, each on a connection of its
+    own. One that is answered is closed at once: php-fpm waits for that. (To
+    start a worker for each it also needs them to come one by one.)"""
+    request = fcgi_request(stack.dir / "www" / "started.php", keep=False, query="ms=200")
+
+    def finish(sock):
+        with sock:
+            return fcgi_answer(sock).split()[-2:]
+
+    socks = []
+    for _ in range(count):
+        socks.append(fcgi_connect(server.socket))
+        time.sleep(apart_s)
+    with concurrent.futures.ThreadPoolExecutor(count) as readers:
+        answers = [readers.submit(finish, sock) for sock in socks]
         for sock in socks:
-            sock.sendall(fcgi_request(script, keep=False, query="ms=200"))
-        answers = [fcgi_answer(sock).split()[-2:] for sock in socks]
+            sock.sendall(request)
+        return [answer.result() for answer in answers]
+
+
+def cold_burst(stack, server):
+    """When each script began, and where, as the scripts say."""
+    server.await_workers(0)
+    began = time.time()
+    answers = at_once(stack, server, BURST)
     starts = sorted(float(at) for at, _ in answers)
     return {"spread_ms": (starts[-1] - starts[0]) * 1e3, "first_ms": (starts[0] - began) * 1e3,
             "workers": len({pid for _, pid in answers})}
@@ -126,15 +142,11 @@ RETIRE_PATIENCE_S = 20
 
 
 def time_to_one(stack, server):
-    """After a burst of 6, one request a second: until one worker is left, None: not at all."""
+    """After a burst of 6, one request a second: how many workers the burst
+    has made, and the seconds until one is left, None: not at all."""
     script = stack.dir / "www" / "started.php"
-    with contextlib.ExitStack() as opened:
-        socks = [opened.enter_context(fcgi_connect(server.socket)) for _ in range(6)]
-        for sock in socks:
-            sock.sendall(fcgi_request(script, keep=False, query="ms=200"))
-        for sock in socks:
-            fcgi_answer(sock)
-    over, count = time.monotonic(), 1
+    at_once(stack, server, 6, apart_s=0.02)
+    over, count, made = time.monotonic(), 1, len(server.workers())
     while time.monotonic() < over + RETIRE_PATIENCE_S:
         if time.monotonic() >= over + count:
             count += 1
@@ -142,9 +154,9 @@ def time_to_one(stack, server):
                 sock.sendall(fcgi_request(script, keep=False, query="ms=1"))
                 fcgi_answer(sock)
         if len(server.workers()) == 1:
-            return time.monotonic() - over
+            return made, time.monotonic() - over
         time.sleep(0.02)
-    return None
+    return made, None
 
 
 def retire():
@@ -155,8 +167,8 @@ def retire():
             for server in stack.servers:
                 server.await_workers(0)
                 result[server.name].append(time_to_one(stack, server))
-        rows = [[server.title] + ["%.2f" % took if took else "not within %d" % RETIRE_PATIENCE_S
-                                  for took in result[server.name]] for server in stack.servers]
+        rows = [[server.title] + ["from %d: " % made + ("%.2f" % took if took else "not in %d" % RETIRE_PATIENCE_S)
+                                  for made, took in result[server.name]] for server in stack.servers]
     table(["seconds in each round"] + [""] * ROUNDS, rows)
     return result
 
