@@ -173,26 +173,36 @@ static void on_exit_of(struct broker *b, pid_t pid, int status, const struct rus
 {
 	struct worker *w = find_worker(b, pid);
 
-	if (!w) {
-		zygote_listen(b); /* it may have been born a moment ago */
-		w = find_worker(b, pid);
-	}
 	if (w)
 		worker_on_exit(w, status, usage);
 	else if (!zygote_on_exit(b, pid, status))
 		log_debug("process %d, which a script left behind, ended", (int)pid);
 }
 
-/* Not libev's own watcher: it does not tell what the process has used. */
+/* It is not waited for yet: 0, or a child that is dead. */
+static pid_t next_dead(void)
+{
+	siginfo_t info = {.si_pid = 0};
+
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ? info.si_pid : 0;
+}
+
+/* Not libev's own watcher: it does not tell what the process has used. Who is
+ * unknown may have been born a moment ago, which counts while it is our child. */
 static void on_child_signal(struct ev_loop *loop, struct ev_signal *signal, int events)
 {
+	struct broker *b = signal->data;
 	struct rusage usage;
 	int status;
 	pid_t pid;
 
 	(void)loop, (void)events;
-	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
-		on_exit_of(signal->data, pid, status, &usage);
+	while ((pid = next_dead()) > 0) {
+		if (!find_worker(b, pid))
+			zygote_listen(b);
+		if (wait4(pid, &status, WNOHANG, &usage) == pid)
+			on_exit_of(b, pid, status, &usage);
+	}
 }
 
 static void write_access_log(struct broker *b)

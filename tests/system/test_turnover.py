@@ -2,9 +2,12 @@
 free place, reloads that meet failures or one another, processes that die at an
 unhappy moment."""
 import os
+import pathlib
 import signal
 
 import pytest
+
+from harness import children, proc_stat, wait_until
 
 
 # ---- process.max ----
@@ -23,3 +26,42 @@ def test_lifetime_counts_where_process_max_leaves_no_place(h2fpm):
     server = h2fpm(main={"process.max": 2}, pool={"worker.max_lifetime": "1s"})
     old = server.wait_workers(2)
     server.wait_workers(2, without=old, timeout=60)
+
+
+# ---- a death before the birth is known ----
+
+
+def name_of(pid):
+    return pathlib.Path("/proc/%d/comm" % pid).read_text().strip()
+
+
+def freeze(pid):
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: proc_stat(pid)[0] == "T", what="%d stopped" % pid)
+
+
+def worker_sockets(pool):
+    """Of the workers that are or are to be."""
+    links = [os.readlink(entry.path) for entry in os.scandir("/proc/%d/fd" % pool) if os.path.islink(entry.path)]
+    return [link for link in links if link.endswith("/s (deleted)")]
+
+
+def test_worker_that_dies_before_its_birth_is_known_is_one_all_the_same(h2fpm):
+    server = h2fpm(pool={"pm": "ondemand", "pm.max_children": 1}, main={"watchdog.timeout": "60s"})
+    zygote, pool = server.wait_zygote(), server.pool_pid
+    os.kill(int(server.get("/pid.php").text), signal.SIGKILL)
+    server.wait_workers(0)
+    freeze(zygote)
+    with server.start_get("/pid.php") as conn:
+        wait_until(lambda: worker_sockets(pool), what="an order")
+        freeze(pool)
+        os.kill(zygote, signal.SIGCONT)
+        worker = wait_until(lambda: [pid for pid in children(pool) if pid != zygote], what="a worker")[0]
+        wait_until(lambda: name_of(worker) != "php-zygote", what="what it says")
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: proc_stat(worker)[0] == "Z", what="its death")
+        os.kill(pool, signal.SIGCONT)
+        assert conn.read_response().status == 200
+    assert server.log_lines("child %d exited on signal 9 (SIGKILL)" % worker), server.log()
+    assert not server.log_lines("that nobody ordered"), server.log()
+    assert not server.log_lines("ERROR"), server.log()
