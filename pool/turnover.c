@@ -116,6 +116,7 @@ static void stop_longest_idle(struct broker *b, int64_t n)
 		if (w->leaving == WORKER_RECYCLING)
 			continue;
 		worker_stop(w, "it has been idle for pm.process_idle_timeout");
+		backoff_succeed(&b->start_backoff); /* it did not die, however short that is */
 		n--;
 	}
 }

@@ -4,10 +4,11 @@ unhappy moment."""
 import os
 import pathlib
 import signal
+import time
 
 import pytest
 
-from harness import children, proc_stat, wait_until
+from harness import Site, children, proc_stat, wait_until
 
 
 # ---- process.max ----
@@ -65,3 +66,41 @@ def test_worker_that_dies_before_its_birth_is_known_is_one_all_the_same(h2fpm):
     assert server.log_lines("child %d exited on signal 9 (SIGKILL)" % worker), server.log()
     assert not server.log_lines("that nobody ordered"), server.log()
     assert not server.log_lines("ERROR"), server.log()
+
+
+# ---- after a fault ----
+
+# Fails so often, and is php-cgi then.
+FLAKY = """#!/bin/sh
+echo x >>%(file)s
+[ $(wc -l <%(file)s) -gt %(failures)d ] || exit 1
+exec php-cgi "$@"
+"""
+
+
+class Flaky:
+    def __init__(self, h2fpm, failures, **pool):
+        site = Site()
+        self.file = site.data / "starts"
+        pool["worker.command"] = site.program("php-flaky", FLAKY % {"file": self.file, "failures": failures})
+        self.server = h2fpm(workdir=site, pool=pool)
+        self.server.own_site = True
+
+    def starts(self):
+        return len(self.file.read_text().split()) if self.file.exists() else 0
+
+
+def test_nobody_is_started_for_nobody_once_the_fault_is_gone(h2fpm):
+    """Neither where the idle time is over before a worker is no longer young."""
+    flaky = Flaky(
+        h2fpm, 2, **{"worker.spawn": "exec", "pm": "ondemand", "pm.process_idle_timeout": "50ms"}
+    )
+    with flaky.server.start_get("/pid.php"):
+        wait_until(lambda: flaky.starts() == 1, what="a start")
+    flaky.server.wait_log("2 workers in a row died at their start")
+    wait_until(lambda: flaky.starts() == 3 and flaky.server.workers(), what="the one that shows it")
+    pid = flaky.server.workers()
+    wait_until(lambda: not flaky.server.workers(), what="its end")
+    beats = 3  # of the pool process, each a second
+    time.sleep(beats)
+    assert flaky.starts() == 3 and pid
