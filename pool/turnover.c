@@ -298,6 +298,17 @@ void turnover_on_fault(struct broker *b)
 
 /* ---- zygotes ---- */
 
+/* Whatever became of the one that was being started: it may have read what has
+ * been changed since. */
+static void renew_once_more(struct broker *b)
+{
+	bool again = b->renew_again;
+
+	b->renew_again = false;
+	if (again)
+		turnover_renew(b, "asked for again meanwhile");
+}
+
 void turnover_on_zygote_ready(struct broker *b, struct zygote *z)
 {
 	if (z == b->next_zygote) {
@@ -309,10 +320,7 @@ void turnover_on_zygote_ready(struct broker *b, struct zygote *z)
 	}
 	log_debug("php-cgi %d forks the workers from now on", (int)z->pid);
 	begin_generation(b);
-	if (b->renew_again) {
-		b->renew_again = false;
-		turnover_renew(b, "asked for again meanwhile");
-	}
+	renew_once_more(b);
 }
 
 static bool has_no_gate(const struct zygote *z, enum zygote_state was)
@@ -323,11 +331,11 @@ static bool has_no_gate(const struct zygote *z, enum zygote_state was)
 static void on_renewal_failed(struct broker *b, const struct zygote *z, enum zygote_state was, const char *how)
 {
 	b->next_zygote = NULL;
-	b->renew_again = false;
 	if (has_no_gate(z, was) && !b->uses_zygote)
 		begin_generation(b); /* each reads php.ini for itself */
 	else
 		log_error("the new php-cgi did not start: %s; the old workers go on", how);
+	renew_once_more(b);
 }
 
 void turnover_on_zygote_lost(struct broker *b, struct zygote *z, enum zygote_state was, const char *how)

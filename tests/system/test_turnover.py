@@ -104,3 +104,38 @@ def test_nobody_is_started_for_nobody_once_the_fault_is_gone(h2fpm):
     beats = 3  # of the pool process, each a second
     time.sleep(beats)
     assert flaky.starts() == 3 and pid
+
+
+# ---- reload upon reload ----
+
+
+def preloading(h2fpm, text):
+    """Not started; and the file of its preload script."""
+    server = h2fpm(start=False)
+    script = server.site.script("preload.inc", text)
+    server.settings["php_admin_value[opcache.preload]"] = script
+    server.write_conf()
+    return server, script
+
+
+WAIT_AND_FAIL = """<?php
+touch('%(dir)s/loading');
+while (!file_exists('%(dir)s/go'))
+    usleep(1000);
+undefined_function_of_the_preload_script();
+"""
+
+
+def test_reload_while_one_fails_is_not_forgotten(h2fpm):
+    server, script = preloading(h2fpm, "<?php\n")
+    server.start()
+    old = server.wait_workers(2)
+    script.write_text(WAIT_AND_FAIL % {"dir": server.site.data})
+    os.kill(server.master, signal.SIGUSR2)
+    wait_until((server.site.data / "loading").exists, what="the first reload")
+    script.write_text("<?php\n")
+    os.kill(server.master, signal.SIGUSR2)
+    wait_until(lambda: len(server.log_lines("workers are renewed")) == 2, what="the second one")
+    (server.site.data / "go").touch()
+    server.wait_log("the new php-cgi did not start")
+    server.wait_workers(2, without=old, timeout=60)
