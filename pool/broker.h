@@ -134,6 +134,7 @@ struct broker {
 	struct zygote *zygote; /* that forks the workers; NULL: none */
 	struct zygote *next_zygote; /* that is to take its place; NULL: none */
 	bool renew_again; /* asked for while one was being started */
+	bool hopeful; /* somebody asked for it, who may have mended what keeps workers from starting */
 	char **zygote_envp;
 	int gate_image; /* -1: there is none */
 

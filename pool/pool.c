@@ -99,7 +99,7 @@ static void take_message(struct broker *b, const char *text, ssize_t len, const 
 	else if (len == 1 && *text == LINK_LOGS)
 		take_logs(message);
 	else if (len == 1 && *text == LINK_RENEW)
-		turnover_renew(b, "the master asks for it");
+		turnover_renew_on_command(b);
 	else if (len == LINK_COUNTED_BYTES && *text == LINK_GRANT)
 		crew_on_grant(b, count);
 }

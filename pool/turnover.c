@@ -255,6 +255,9 @@ void turnover_on_birth(struct worker *w)
 static void begin_generation(struct broker *b)
 {
 	b->generation++;
+	if (b->hopeful)
+		ev_timer_stop(b->loop, &b->start_timer);
+	b->hopeful = false;
 	check_all_due(b);
 }
 
@@ -274,6 +277,12 @@ void turnover_renew(struct broker *b, const char *reason)
 	b->next_zygote = zygote_start(b);
 	if (!b->next_zygote)
 		log_error("php-cgi cannot be started: %s; the old workers go on", strerror(errno));
+}
+
+void turnover_renew_on_command(struct broker *b)
+{
+	b->hopeful = true;
+	turnover_renew(b, "the master asks for it");
 }
 
 void turnover_on_fault(struct broker *b)

@@ -35,6 +35,9 @@ void turnover_on_fault(struct broker *b);
  * serve until then, and on if no new ones can be had. */
 void turnover_renew(struct broker *b, const char *reason);
 
+/* The same because a person wants it: if starts fail, the next one does not wait. */
+void turnover_renew_on_command(struct broker *b);
+
 /* A zygote reports. */
 void turnover_on_zygote_ready(struct broker *b, struct zygote *z);
 /* It has ended, in the state that it was in. how: for the log. */

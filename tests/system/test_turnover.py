@@ -139,3 +139,21 @@ def test_reload_while_one_fails_is_not_forgotten(h2fpm):
     (server.site.data / "go").touch()
     server.wait_log("the new php-cgi did not start")
     server.wait_workers(2, without=old, timeout=60)
+
+
+@pytest.mark.parametrize("spawn", ["auto", "exec"])
+def test_reload_that_mends_a_pool_does_not_wait_for_the_backoff(h2fpm, spawn):
+    if spawn == "auto":
+        server, broken = preloading(h2fpm, "<?php\nundefined_function_of_the_preload_script();\n")
+        mended = "<?php\n"
+        server.start()
+    else:
+        site = Site()
+        broken, mended = site.program("php-broken", "#!/bin/sh\nexit 1\n"), '#!/bin/sh\nexec php-cgi "$@"\n'
+        server = h2fpm(workdir=site, pool={"worker.command": broken, "worker.spawn": spawn})
+        server.own_site = True
+    server.wait_log("8 workers in a row died at their start", timeout=60)  # 9.6 s at least, then
+    broken.write_text(mended)
+    os.kill(server.master, signal.SIGUSR2)
+    server.wait_workers(2, timeout=8)
+    assert server.get().status == 200
