@@ -219,11 +219,15 @@ static void check_all_due(struct broker *b)
 			turnover_check(container_of(node, struct worker, node));
 }
 
+/* For whose time comes first. */
 static void arm_lifetime_timer(struct broker *b, const struct worker *w)
 {
-	if (w->recycle.due_us == INT64_MAX || ev_is_active(&b->lifetime_timer))
+	double seconds = (double)(w->recycle.due_us - broker_now_us()) / 1e6 + 1e-3;
+
+	if (w->recycle.due_us == INT64_MAX ||
+	    (ev_is_active(&b->lifetime_timer) && ev_timer_remaining(b->loop, &b->lifetime_timer) <= seconds))
 		return;
-	broker_arm(b, &b->lifetime_timer, (double)(w->recycle.due_us - broker_now_us()) / 1e6 + 1e-3);
+	broker_arm(b, &b->lifetime_timer, seconds);
 }
 
 static void on_lifetime_timer(struct ev_loop *loop, struct ev_timer *timer, int events)

@@ -157,3 +157,18 @@ def test_reload_that_mends_a_pool_does_not_wait_for_the_backoff(h2fpm, spawn):
     os.kill(server.master, signal.SIGUSR2)
     server.wait_workers(2, timeout=8)
     assert server.get().status == 200
+
+
+# ---- worker.max_lifetime ----
+
+
+def test_idle_workers_are_replaced_in_the_order_of_their_births(h2fpm):
+    server = h2fpm(pool={"pm.max_children": 3, "worker.max_lifetime": "5s"}, main={"log_level": "debug"})
+    born = server.wait_workers(3)
+    for victim in born[:2]:
+        time.sleep(1)  # more than the tenth by which a lifetime may be shorter
+        os.kill(victim, signal.SIGKILL)
+        born += set(server.wait_workers(3, without=[victim])) - set(born)
+    server.wait_log("child %d is to be replaced: worker.max_lifetime" % born[4])
+    told = [line.split("child ")[1].split()[0] for line in server.log_lines("is to be replaced")]
+    assert [int(pid) for pid in told[:3]] == born[2:]
