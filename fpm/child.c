@@ -277,7 +277,8 @@ int child_main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	signal(SIGUSR1, SIG_IGN); /* meant for the master: who rotates logs may signal all by name */
+	signal(SIGUSR1, SIG_IGN); /* meant for the master: who rotates logs may signal all by name, */
+	signal(SIGUSR2, SIG_IGN); /* or renews the workers */
 	prctl(PR_SET_NAME, "h2fpm"); /* after an exec of /proc/self/exe it would be "exe" */
 	log_to(LINK_FD_LOG);
 	close_on_exec(LINK_FD_LISTEN + listen_count);

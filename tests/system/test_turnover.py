@@ -172,3 +172,15 @@ def test_idle_workers_are_replaced_in_the_order_of_their_births(h2fpm):
     server.wait_log("child %d is to be replaced: worker.max_lifetime" % born[4])
     told = [line.split("child ")[1].split()[0] for line in server.log_lines("is to be replaced")]
     assert [int(pid) for pid in told[:3]] == born[2:]
+
+
+# ---- signals that are the master's ----
+
+
+def test_signal_to_renew_that_hits_all_of_a_name_ends_nothing(h2fpm):
+    server = h2fpm()
+    pool, old = server.pool_pid, server.wait_workers(2)
+    os.kill(pool, signal.SIGUSR2)
+    os.kill(server.master, signal.SIGUSR2)
+    server.wait_workers(2, without=old)
+    assert server.pool_pids() == [pool]
