@@ -55,11 +55,12 @@ static struct gate {
 
 /* ---- the link ---- */
 
-static void say(enum gate_kind kind, uint32_t order, int error)
+/* False: nobody listens any more. */
+static bool say(enum gate_kind kind, uint32_t order, int error)
 {
 	const struct gate_packet packet = {.kind = kind, .order = order, .error = error};
 
-	(void)!send(GATE_FD_LINK, &packet, sizeof packet, MSG_NOSIGNAL);
+	return send(GATE_FD_LINK, &packet, sizeof packet, MSG_NOSIGNAL) == (ssize_t)sizeof packet;
 }
 
 static bool take_fds(const struct msghdr *message, struct order *order)
@@ -132,7 +133,8 @@ static void forget_paths(void)
 static void be_born(const struct order *order, pid_t between)
 {
 	await_adoption(between);
-	say(GATE_BORN, order->packet.order, 0);
+	if (!say(GATE_BORN, order->packet.order, 0))
+		_exit(EX_UNAVAILABLE); /* the zygote was given up, and with it the order */
 	if (dup2(order->listen_fd, STDIN_FILENO) < 0 || dup2(order->err_fd, STDERR_FILENO) < 0)
 		_exit(EX_SOFTWARE);
 	close(order->listen_fd);
@@ -165,7 +167,7 @@ static void bear_between(const struct order *order, pid_t (*real_fork)(void))
 		return;
 	}
 	if (pid < 0)
-		say(GATE_FAILED, order->packet.order, errno);
+		(void)say(GATE_FAILED, order->packet.order, errno);
 	_exit(0);
 }
 
@@ -181,7 +183,7 @@ static void await_between(pid_t between, uint32_t order)
 		ended = wait(&status);
 	} while (ended != between && (ended > 0 || errno == EINTR));
 	if (ended != between || status != 0)
-		say(GATE_FAILED, order, ECHILD);
+		(void)say(GATE_FAILED, order, ECHILD);
 }
 
 /* True in the new worker. */
@@ -194,7 +196,7 @@ static bool bear(const struct order *order, pid_t (*real_fork)(void))
 		return true;
 	}
 	if (between < 0)
-		say(GATE_FAILED, order->packet.order, errno);
+		(void)say(GATE_FAILED, order->packet.order, errno);
 	else
 		await_between(between, order->packet.order);
 	return false;
@@ -217,7 +219,7 @@ static void serve(pid_t (*real_fork)(void))
 	reset_signals();
 	prctl(PR_GET_NAME, gate.name);
 	prctl(PR_SET_NAME, "php-zygote"); /* what ps and top show */
-	say(GATE_READY, 0, 0);
+	(void)say(GATE_READY, 0, 0);
 	for (;;) {
 		await_order(&order);
 		if (bear(&order, real_fork))
@@ -327,5 +329,5 @@ __attribute__((constructor)) static void gate_load(void)
 	protect();
 	gate.self = getpid();
 	gate.open = true;
-	say(GATE_LOADED, 0, 0);
+	(void)say(GATE_LOADED, 0, 0);
 }

@@ -127,6 +127,19 @@ static void fail_orders(struct zygote *z)
 
 /* ---- ends ---- */
 
+static bool read_packet(struct zygote *z);
+
+/* A worker in birth ends itself if it cannot say any more that it is born; one
+ * that has said it is ours, since it would be there for nobody else. */
+static void hear_the_rest(struct zygote *z)
+{
+	if (z->link < 0)
+		return;
+	shutdown(z->link, SHUT_RD);
+	while (read_packet(z)) {
+	}
+}
+
 static void close_link(struct zygote *z)
 {
 	ev_io_stop(z->broker->loop, &z->io);
@@ -141,6 +154,7 @@ void zygote_end(struct zygote *z)
 	if (z->state == ZYGOTE_ENDED)
 		return;
 	z->state = ZYGOTE_ENDED;
+	hear_the_rest(z);
 	close_link(z);
 	fail_orders(z);
 	if (!z->exited)

@@ -51,7 +51,7 @@ bool zygote_is_meant(const struct broker *b);
 struct zygote *zygote_start(struct broker *b);
 /* Orders one worker; READY only. False with errno set: not now. */
 bool zygote_order(struct zygote *z) __attribute__((warn_unused_result));
-/* Ends it: no more is heard of it. Its orders fail; its workers go on. */
+/* Ends it: what it has said is heard, no more is. Its orders fail; its workers go on. */
 void zygote_end(struct zygote *z);
 /* Reads what they have said. To be called before a process that nobody knows
  * is taken for a stranger: a worker may have been born, and have died. */
