@@ -76,17 +76,17 @@ bool crew_is_broken(const struct broker *b)
 
 /* ---- starting ---- */
 
-bool crew_on_birth(struct broker *b, pid_t pid, int socket_fd, int err_fd)
+struct worker *crew_on_birth(struct broker *b, pid_t pid, int socket_fd, int err_fd)
 {
 	struct worker *w = worker_new(b, pid, socket_fd, err_fd);
 
 	if (!w) {
 		log_error("a worker cannot be started: out of memory");
 		kill(pid, SIGKILL);
-		return false;
+		return NULL;
 	}
 	log_debug("child %d started", (int)pid);
-	return true;
+	return w;
 }
 
 static bool start_by_exec(struct broker *b)

@@ -23,9 +23,9 @@ void crew_turn(struct broker *b);
 bool crew_is_broken(const struct broker *b);
 /* One died at start, by itself: the next attempt waits. */
 void crew_on_start_failure(struct broker *b);
-/* A zygote's worker. Takes the descriptors over; false: out of memory, and they
+/* A zygote's worker. Takes the descriptors over; NULL: out of memory, and they
  * are still the caller's. */
-bool crew_on_birth(struct broker *b, pid_t pid, int socket_fd, int err_fd) __attribute__((warn_unused_result));
+struct worker *crew_on_birth(struct broker *b, pid_t pid, int socket_fd, int err_fd) __attribute__((warn_unused_result));
 
 /* Workers that are being replaced. */
 int64_t crew_recycling(const struct broker *b);

@@ -14,6 +14,12 @@
  * only the worker itself costs a copy of it; and the worker is made by libc's
  * fork(), with all that this sets right in a child.
  *
+ * A worker that is to go spends many times the cost of a request on taking down
+ * all that PHP has set up, page by page of memory that it shared before. It is
+ * spared that when it has opened no connection or file and started no thread
+ * that outlives a request: there is nothing to take leave of then. It goes from
+ * accept(), where no request can be lost.
+ *
  * In a program that is no php-cgi, a shell before it, say, it does nothing. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,6 +32,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -36,6 +44,7 @@
 enum {
 	ADOPTION_TRIES = 100000,
 	ADOPTION_WAIT_US = 20,
+	DIRENT_LEN_AT = 16, /* d_reclen in struct linux_dirent64 */
 };
 
 struct order {
@@ -51,6 +60,9 @@ static struct gate {
 	pid_t self; /* children that a preload script forks are none of ours */
 	pid_t broker;
 	struct confine confine;
+	int fds; /* a worker's, when it was born; -1: unknown */
+	volatile sig_atomic_t is_accepting;
+	volatile sig_atomic_t is_leaving;
 } gate;
 
 /* ---- the link ---- */
@@ -130,9 +142,67 @@ static void forget_paths(void)
 	clean();
 }
 
+/* ---- leaving ---- */
+
+/* All that is open, this look included. May be called in a signal handler. */
+static int count_fds(void)
+{
+	char entries[4096];
+	int count = 0;
+	long n;
+	int fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -1;
+	while ((n = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
+		for (long at = 0; at < n; count++) {
+			unsigned short len;
+			memcpy(&len, entries + at + DIRENT_LEN_AT, sizeof len);
+			at += len;
+		}
+	}
+	close(fd);
+	return n < 0 ? -1 : count;
+}
+
+static bool is_alone(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/task", &st) == 0 && st.st_nlink == 3; /* . and .. and one thread */
+}
+
+static void leave(void)
+{
+	if (gate.fds > 0 && count_fds() == gate.fds && is_alone())
+		_exit(0);
+	raise(SIGTERM);
+}
+
+static void on_leave(int signal)
+{
+	int error = errno;
+
+	(void)signal;
+	if (gate.is_accepting)
+		leave();
+	else
+		gate.is_leaving = true;
+	errno = error;
+}
+
+static void prepare_to_leave(void)
+{
+	struct sigaction action = {.sa_handler = on_leave}; /* accept() must not go on after SIGTERM */
+
+	sigemptyset(&action.sa_mask);
+	sigaction(GATE_LEAVE_SIGNAL, &action, NULL);
+}
+
 static void be_born(const struct order *order, pid_t between)
 {
 	await_adoption(between);
+	prepare_to_leave();
 	if (!say(GATE_BORN, order->packet.order, 0))
 		_exit(EX_UNAVAILABLE); /* the zygote was given up, and with it the order */
 	if (dup2(order->listen_fd, STDIN_FILENO) < 0 || dup2(order->err_fd, STDERR_FILENO) < 0)
@@ -149,6 +219,7 @@ static void be_born(const struct order *order, pid_t between)
 	}
 	if (gate.confine.chroot)
 		forget_paths();
+	gate.fds = count_fds();
 }
 
 /* ---- the zygote ---- */
@@ -249,6 +320,27 @@ pid_t fork(void)
 	gate.armed = false;
 	serve(real_fork);
 	return 0;
+}
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's are reserved */
+int accept(int fd, struct sockaddr *restrict address, socklen_t *restrict len)
+{
+	int (*real_accept)(int, struct sockaddr *restrict, socklen_t *restrict);
+	void *found = next("accept");
+
+	memcpy(&real_accept, &found, sizeof real_accept);
+	if (gate.fds == 0 || fd != STDIN_FILENO)
+		return real_accept(fd, address, len);
+	gate.is_accepting = true;
+	if (gate.is_leaving) {
+		leave();
+		gate.is_accepting = false;
+		errno = EINTR;
+		return -1;
+	}
+	int got = real_accept(fd, address, len);
+	gate.is_accepting = false;
+	return got;
 }
 
 /* The zygote stays in the pool's process group and session, so that it and its

@@ -4,6 +4,7 @@
 #ifndef H2FPM_POOL_GATE_PROTO_H
 #define H2FPM_POOL_GATE_PROTO_H
 
+#include <signal.h>
 #include <stdint.h>
 
 /* The zygote's descriptors: they survive an exec, so that a shell script may
@@ -18,6 +19,10 @@ enum { GATE_FD_LINK = 3, GATE_FD_IMAGE = 4 };
 #define GATE_ENV_HAT "H2FPM_HAT"
 #define GATE_ENV_UNDUMPABLE "H2FPM_UNDUMPABLE"
 #define GATE_ENV_NO_NEW_PRIVS "H2FPM_NO_NEW_PRIVS"
+
+/* Tells a worker that is idle to go: at once, where it holds nothing that PHP's
+ * own end would take leave of, else as SIGTERM does. */
+#define GATE_LEAVE_SIGNAL (SIGRTMIN + 5)
 
 enum gate_kind {
 	/* gate → broker */

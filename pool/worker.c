@@ -14,6 +14,7 @@
 #include "pool/conn.h"
 #include "pool/crew.h"
 #include "pool/exitstatus.h"
+#include "pool/gate_proto.h"
 #include "pool/request.h"
 #include "pool/turnover.h"
 
@@ -207,8 +208,9 @@ void worker_stop(struct worker *w, const char *reason)
 		backoff_succeed(&w->broker->start_backoff);
 	if (w->exited)
 		return; /* its number may be another's by now */
-	kill(w->pid, SIGTERM);
-	set_timer(w, in_peace ? WORKER_SHUTDOWN_S : WORKER_KILL_GRACE_S);
+	w->is_asked = in_peace && w->has_gate;
+	kill(w->pid, w->is_asked ? GATE_LEAVE_SIGNAL : SIGTERM);
+	set_timer(w, w->is_asked ? WORKER_LEAVE_MS / 1e3 : in_peace ? WORKER_SHUTDOWN_S : WORKER_KILL_GRACE_S);
 	limit_stopping(w->broker);
 }
 
@@ -493,7 +495,10 @@ static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 		worker_stop(w, "not started in time");
 		break;
 	case WORKER_STOPPING:
-		kill(w->pid, SIGKILL);
+		kill(w->pid, w->is_asked ? SIGTERM : SIGKILL);
+		if (w->is_asked)
+			set_timer(w, WORKER_SHUTDOWN_S);
+		w->is_asked = false;
 		break;
 	case WORKER_BUSY:
 	case WORKER_FREEING:

@@ -35,6 +35,7 @@ enum worker_leaving { WORKER_STAYS, WORKER_DUE, WORKER_RECYCLING };
 
 enum {
 	WORKER_KILL_GRACE_S = 1, /* between SIGTERM and SIGKILL */
+	WORKER_LEAVE_MS = 500,   /* between the gate's signal and SIGTERM */
 	WORKER_SHUTDOWN_S = 5,   /* the same for one that was idle: PHP takes down what it has set up */
 	WORKER_REPROBE_MS = 100,
 };
@@ -55,6 +56,8 @@ struct worker {
 	bool ready_once;         /* it answered a probe in its life */
 	bool exited;             /* reaped; only its last bytes are still read */
 	bool told_to_end;        /* its death is ours */
+	bool has_gate;           /* it was forked by a zygote */
+	bool is_asked;           /* STOPPING: by the gate's signal, and SIGTERM is still to come */
 	enum worker_leaving leaving;
 	uint32_t generation; /* the broker's when it was born */
 	struct recycle recycle;

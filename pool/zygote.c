@@ -250,10 +250,12 @@ static void on_born(struct zygote *z, uint32_t number, pid_t pid)
 		return;
 	}
 	z->broker->births--;
-	if (!crew_on_birth(z->broker, pid, order->socket_fd, order->err_fd)) {
+	struct worker *w = crew_on_birth(z->broker, pid, order->socket_fd, order->err_fd);
+	if (!w) {
 		order_free(order);
 		return;
 	}
+	w->has_gate = true;
 	list_remove(&order->node);
 	free(order); /* the descriptors are the worker's now */
 }
