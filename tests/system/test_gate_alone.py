@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -20,14 +21,39 @@ PACKET = struct.Struct("=IIi")
 NOBODY_ELSE = 54321  # a user with no other process
 
 PREFORKER = """
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <signal.h>
 int executor_globals;
 int php_module_startup(void) { return 0; }
 static void clean_up(int sig) { (void)sig; kill(0, SIGTERM); }
+static void say_goodbye(void) { (void)!write(2, "g", 1); }
+static void on_term(int sig) { (void)sig; }
+/* As php-cgi: takes connections until SIGTERM, reads a byte from each. */
+static int serve(const char *what)
+{
+	struct sigaction action = {.sa_handler = on_term};
+	char c;
+	sigaction(SIGTERM, &action, NULL);
+	atexit(say_goodbye);
+	if (strcmp(what, "opens a file") == 0)
+		open("/dev/null", O_RDONLY);
+	for (;;) {
+		(void)!write(2, "a", 1);
+		int fd = accept(0, NULL, NULL);
+		if (fd < 0)
+			return errno == EINTR ? 9 : 8;
+		(void)!write(2, "c", 1);
+		while (read(fd, &c, 1) < 0 && errno == EINTR)
+			;
+		close(fd);
+	}
+}
 int main(int argc, char **argv)
 {
 	siginfo_t info;
@@ -46,6 +72,8 @@ int main(int argc, char **argv)
 		return 4; /* the gate never lets it */
 	if (getenv("PHP_FCGI_CHILDREN") || getenv("H2FPM_GATE"))
 		return 5;
+	if (argc > 2)
+		return serve(argv[2]);
 	char c;
 	return write(2, "w", 1) == 1 && read(0, &c, 1) >= 0 ? 6 : 7;
 }
@@ -231,3 +259,49 @@ def test_gate_is_not_in_children_of_before(zygote):
     os.waitpid(pid, 0)
     os.close(read)
     assert z.close() == EX_OK
+
+
+def bear_server(z, listener):
+    read, write = os.pipe()
+    z.order(1, listener.fileno(), write)
+    kind, number, _, pid = z.hear()
+    assert (kind, number) == ("B", 1)
+    os.close(write)
+    return pid, read
+
+
+def read_to_end(fd):
+    with open(fd, "rb") as file:
+        return file.read()
+
+
+LEAVE = signal.SIGRTMIN + 5
+
+
+@pytest.mark.parametrize("what, goes", [("nothing", (0, b"")), ("opens a file", (9, b"g"))])
+def test_idle_worker_leaves_at_once_unless_it_holds_something(zygote, tmp_path, what, goes):
+    """Without the program's own end where there is nothing to take leave of."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        pid, read = bear_server(zygote("-", what).ready(), listener)
+        assert os.read(read, 1) == b"a"
+        wait_until(lambda: proc_stat(pid)[0] == "S", what="it waits in accept()")
+        os.kill(pid, LEAVE)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == goes[0]
+        assert read_to_end(read) == goes[1]
+
+
+@pytest.mark.parametrize("what, goes", [("nothing", (0, b"a")), ("opens a file", (9, b"ag"))])
+def test_worker_with_a_connection_leaves_when_it_is_closed(zygote, tmp_path, what, goes):
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        pid, read = bear_server(zygote("-", what).ready(), listener)
+        client.connect(str(tmp_path / "s"))
+        assert os.read(read, 1) + os.read(read, 1) == b"ac"
+        wait_until(lambda: proc_stat(pid)[0] == "S", what="it waits for a byte")
+        os.kill(pid, LEAVE)
+        client.close()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == goes[0]
+        assert read_to_end(read) == goes[1]
