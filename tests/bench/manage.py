@@ -175,7 +175,10 @@ def retire():
 
 # ---- recycle ----
 
-RECYCLE_LOAD = ("-n", 40000, "-c", 4, "-m", 16)
+RECYCLE_LOADS = {  # a script that does nothing but be started, and an application
+    "hello.php": ("-n", 20000, "-c", 4, "-m", 16),
+    "wiki.php?id=start": ("-n", 1600, "-c", 4, "-m", 16),
+}
 
 
 def one_each():
@@ -183,13 +186,17 @@ def one_each():
         return h2load(stack.h2fpm, "hello.php", "-n", 10000, "-c", 4, "-m", 16)
 
 
-def alternating(name):
+def alternating(name, script):
     """pm.max_requests = 50 and unlimited in turns; the ratio of each pair of runs."""
+    load = RECYCLE_LOADS[script]
     runs = {"unlimited": [], "50": []}
     with Stack(STATIC, only=name) as unlimited, Stack({**STATIC, "pm.max_requests": 50}, only=name) as limited:
-        for _ in range(2 * ROUNDS):
-            runs["unlimited"].append(h2load(unlimited.servers[0], "hello.php", *RECYCLE_LOAD, quiet=True))
-            runs["50"].append(h2load(limited.servers[0], "hello.php", *RECYCLE_LOAD, quiet=True))
+        for stack in (unlimited, limited):
+            make_wiki(stack)
+            h2load(stack.servers[0], script, "-n", 200, "-c", 1, "-m", 8, quiet=True)
+        for _ in range(ROUNDS):
+            runs["unlimited"].append(h2load(unlimited.servers[0], script, *load, quiet=True))
+            runs["50"].append(h2load(limited.servers[0], script, *load, quiet=True))
     speeds = {which: statistics.median(run["req_s"] for run in made) for which, made in runs.items()}
     ratios = [b["req_s"] / a["req_s"] for a, b in zip(runs["unlimited"], runs["50"])]
     return {"runs": runs, "req_s": speeds, "ratio": statistics.median(ratios),
@@ -202,12 +209,14 @@ def recycle():
     table(["max_requests = 1", "200", "5xx", "failed", "req/s"],
           [["h2fpm", "%d of %d" % (single["ok"], single["total"]), single["5xx"], single["failed"],
             "%.0f" % single["req_s"]]])
-    result = {"max_requests=1": single, "h2fpm": alternating("h2fpm"), "fpm": alternating("fpm")}
-    print("  $ h2load %s …/hello.php" % " ".join(map(str, RECYCLE_LOAD)))
-    table(["median of %d" % (2 * ROUNDS), "unlimited, req/s", "max_requests = 50", "ratio", "200, worst run"],
-          [[title, "%.0f" % one["req_s"]["unlimited"], "%.0f" % one["req_s"]["50"], "%.3f" % one["ratio"],
-            "%d of %d" % (one["worst_ok"], RECYCLE_LOAD[1])]
-           for title, one in (("h2fpm", result["h2fpm"]), ("php-fpm 8.2", result["fpm"]))])
+    result = {"max_requests=1": single}
+    for script, load in RECYCLE_LOADS.items():
+        print("  $ h2load %s …/%s" % (" ".join(map(str, load)), script))
+        found = result[script] = {name: alternating(name, script) for name in ("h2fpm", "fpm")}
+        table(["median of %d" % ROUNDS, "unlimited, req/s", "max_requests = 50", "ratio", "200, worst run"],
+              [[title, "%.0f" % one["req_s"]["unlimited"], "%.0f" % one["req_s"]["50"], "%.3f" % one["ratio"],
+                "%d of %d" % (one["worst_ok"], load[1])]
+               for title, one in (("h2fpm", found["h2fpm"]), ("php-fpm 8.2", found["fpm"]))])
     return result
 
 
