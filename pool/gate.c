@@ -360,6 +360,19 @@ pid_t setsid(void)
 
 /* ---- the start ---- */
 
+/* From /proc/self/environ, too, which shows the bytes that the program was
+ * started with. */
+static void wipe(const char *name)
+{
+	char *value = getenv(name);
+
+	if (!value)
+		return;
+	unsetenv(name);
+	explicit_bzero(value, strlen(value));
+	explicit_bzero(value - strlen(name) - 1, strlen(name) + 1);
+}
+
 /* Takes a variable out of the environment; NULL: it is not there. The copy
  * lives as long as the process. */
 static char *take(const char *name)
@@ -367,7 +380,7 @@ static char *take(const char *name)
 	const char *value = getenv(name);
 	char *copy = value ? strdup(value) : NULL;
 
-	unsetenv(name);
+	wipe(name);
 	return copy;
 }
 
@@ -375,7 +388,7 @@ static bool take_flag(const char *name)
 {
 	bool is_set = getenv(name) != NULL;
 
-	unsetenv(name);
+	wipe(name);
 	return is_set;
 }
 
@@ -383,10 +396,9 @@ static void restore_preload(void)
 {
 	char *preload = take(GATE_ENV_PRELOAD);
 
+	wipe("LD_PRELOAD");
 	if (preload)
 		setenv("LD_PRELOAD", preload, 1);
-	else
-		unsetenv("LD_PRELOAD");
 	free(preload);
 }
 
@@ -412,7 +424,8 @@ __attribute__((constructor)) static void gate_load(void)
 		.undumpable = take_flag(GATE_ENV_UNDUMPABLE),
 		.no_new_privs = take_flag(GATE_ENV_NO_NEW_PRIVS),
 	};
-	unsetenv(GATE_ENV);
+	wipe(GATE_ENV);
+	wipe("PHP_FCGI_MAX_REQUESTS");
 	restore_preload();
 	setenv("PHP_FCGI_CHILDREN", "1", 1);
 	setenv("PHP_FCGI_MAX_REQUESTS", "0", 1);
