@@ -90,7 +90,7 @@ def test_environment_is_that_of_php_fpm(h2fpm, model, spawn, name, monkeypatch):
 
 def test_nothing_of_ours_is_left_in_proc(h2fpm):
     server = h2fpm(pool={"env[MINE]": "x"})
-    environ = pathlib.Path("/proc/%d/environ" % server.workers()[0]).read_bytes()
+    environ = pathlib.Path("/proc/%d/environ" % server.wait_workers()[0]).read_bytes()
     names = [entry.split(b"=")[0].decode() for entry in environ.split(b"\0") if entry]
     assert "MINE" in names and not [name for name in names if OURS.match(name)], names
 
