@@ -94,11 +94,15 @@ def preforker(shared_dir):
     return out, gate
 
 
+def adopt_orphans(on):
+    assert ctypes.CDLL(None, use_errno=True).prctl(36, int(on), 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+
+
 class Zygote:
     """Takes the broker's place."""
 
     def __init__(self, program, *arguments, preexec=None, **environ):
-        assert ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+        adopt_orphans(True)
         path, gate = program
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -151,6 +155,7 @@ def zygote(preforker):
     yield start
     for one in made:
         one.close()
+    adopt_orphans(False)  # other tests' orphans are to go to another session
 
 
 def ends():
