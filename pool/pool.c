@@ -153,25 +153,11 @@ static void on_queue_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
 	request_on_queue_timer(container_of(timer, struct broker, queue_timer));
 }
 
-static struct worker *find_worker(struct broker *b, pid_t pid)
-{
-	struct list *node, *tmp;
-
-	for (int state = 0; state < WORKER_DEAD; state++) {
-		list_each(node, tmp, &b->workers[state]) {
-			struct worker *w = container_of(node, struct worker, node);
-			if (w->pid == pid && !w->exited)
-				return w;
-		}
-	}
-	return NULL;
-}
-
 /* What is neither a worker nor a zygote was started by a script, whose process
  * has ended before it. */
 static void on_exit_of(struct broker *b, pid_t pid, int status, const struct rusage *usage)
 {
-	struct worker *w = find_worker(b, pid);
+	struct worker *w = worker_find(b, pid);
 
 	if (w)
 		worker_on_exit(w, status, usage);
@@ -198,7 +184,7 @@ static void on_child_signal(struct ev_loop *loop, struct ev_signal *signal, int 
 
 	(void)loop, (void)events;
 	while ((pid = next_dead()) > 0) {
-		if (!find_worker(b, pid))
+		if (!worker_find(b, pid))
 			zygote_listen(b);
 		if (wait4(pid, &status, WNOHANG, &usage) == pid)
 			on_exit_of(b, pid, status, &usage);

@@ -62,7 +62,7 @@ void turnover_check(struct worker *w)
 	if (w->leaving != WORKER_STAYS || w->state == WORKER_STOPPING || w->state == WORKER_DEAD)
 		return;
 	if (w->generation == w->broker->generation)
-		reason = recycle_due(&w->recycle, w->given, broker_now_us(), memory_bytes(w));
+		reason = recycle_due(&w->recycle, w->given, broker_now_us(), w->requests > 0 ? memory_bytes(w) : 0);
 	if (!reason)
 		return;
 	log_debug("child %d is to be replaced: %s", (int)w->pid, reason);
@@ -338,7 +338,7 @@ void turnover_on_zygote_ready(struct broker *b, struct zygote *z)
 
 static bool has_no_gate(const struct zygote *z, enum zygote_state was)
 {
-	return was == ZYGOTE_LOADING && !z->killed;
+	return was == ZYGOTE_LOADING && !z->failed;
 }
 
 static void on_renewal_failed(struct broker *b, const struct zygote *z, enum zygote_state was, const char *how)

@@ -130,6 +130,7 @@ bool worker_is_proven(const struct worker *w, int64_t since_us)
 void worker_prove(struct worker *w)
 {
 	assert(w->state == WORKER_IDLE);
+	set_timer(w, (double)w->broker->settings->worker_start_timeout_ms / 1e3);
 	start_freeing(w);
 }
 
@@ -483,6 +484,13 @@ static void on_terminate_timeout(struct worker *w)
 		request_fail(r, REPLY_TERMINATE_TIMEOUT);
 }
 
+/* It was only asked whether it lives. */
+static void on_no_answer(struct worker *w)
+{
+	log_warning("child %d takes no connections any more", (int)w->pid);
+	worker_stop(w, "takes no connections");
+}
+
 static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
 	struct worker *w = container_of(timer, struct worker, timer);
@@ -500,8 +508,13 @@ static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 			set_timer(w, WORKER_SHUTDOWN_S);
 		w->is_asked = false;
 		break;
-	case WORKER_BUSY:
 	case WORKER_FREEING:
+		if (!w->last_request[0]) {
+			on_no_answer(w);
+			break;
+		}
+		/* fallthrough */
+	case WORKER_BUSY:
 		on_terminate_timeout(w);
 		break;
 	default:
@@ -594,6 +607,20 @@ void worker_on_exit(struct worker *w, int status, const struct rusage *usage)
 	worker_move(w, WORKER_DEAD);
 	if (!w->told_to_end && was_signalled(status, SIGSEGV, SIGBUS))
 		turnover_on_fault(b);
+}
+
+struct worker *worker_find(struct broker *b, pid_t pid)
+{
+	struct list *node, *tmp;
+
+	for (int state = 0; state < WORKER_DEAD; state++) {
+		list_each(node, tmp, &b->workers[state]) {
+			struct worker *w = container_of(node, struct worker, node);
+			if (w->pid == pid && !w->exited)
+				return w;
+		}
+	}
+	return NULL;
 }
 
 void worker_collect(struct broker *b)

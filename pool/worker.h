@@ -88,6 +88,8 @@ void worker_abort(struct worker *w);
 void worker_resume(struct worker *w);
 /* SIGTERM, then SIGKILL. reason: for the log's debug lines. */
 void worker_stop(struct worker *w, const char *reason);
+/* By its process; NULL: it is none. */
+struct worker *worker_find(struct broker *b, pid_t pid);
 /* The process was reaped. */
 void worker_on_exit(struct worker *w, int status, const struct rusage *usage);
 void worker_collect(struct broker *b);

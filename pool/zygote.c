@@ -21,6 +21,8 @@
 enum {
 	GOSSIP_INTERVAL_MS = 60000,
 	EXIT_WAIT_S = 1,
+	EXIT_CANNOT_RUN = 127, /* a shell's, ld.so's and our own */
+	PACKETS_AT_ONCE = 4096, /* more than there can be orders */
 	PACKETS_A_TURN = 64, /* who talks without end is not to keep the loop */
 	ORDER_US = 500000, /* for a worker to be known, or to be missed */
 };
@@ -190,6 +192,13 @@ static void on_zygote_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 	}
 }
 
+/* What may go better at the next start. A program that is no php-cgi may end in
+ * peace; 127 says that it, or the gate in it, cannot be run at all. */
+static bool has_failed(int status)
+{
+	return WIFSIGNALED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != EXIT_CANNOT_RUN);
+}
+
 bool zygote_on_exit(struct broker *b, pid_t pid, int status)
 {
 	struct list *node, *tmp;
@@ -200,7 +209,7 @@ bool zygote_on_exit(struct broker *b, pid_t pid, int status)
 		if (z->pid != pid || z->exited)
 			continue;
 		z->exited = true;
-		z->killed = WIFSIGNALED(status) && z->state != ZYGOTE_ENDED;
+		z->failed = z->state != ZYGOTE_ENDED && has_failed(status);
 		words_fini(&z->words);
 		exitstatus_explain(exit, sizeof exit, status, (broker_now_us() - z->started_us) / 1000);
 		snprintf(how, sizeof how, "it %s%s%s", exit, z->words.last[0] ? "; its last words: " : "", z->words.last);
@@ -243,7 +252,8 @@ static void on_stranger(const struct zygote *z, pid_t pid, bool is_ours)
 static void on_born(struct zygote *z, uint32_t number, pid_t pid)
 {
 	struct order *order = order_find(z, number);
-	bool is_ours = is_our_child(pid) && pid != z->pid;
+	bool is_known = pid == z->pid || worker_find(z->broker, pid);
+	bool is_ours = is_our_child(pid) && !is_known;
 
 	if (!order || !is_ours) {
 		on_stranger(z, pid, is_ours);
@@ -384,7 +394,7 @@ void zygote_listen(struct broker *b)
 
 	list_each(node, tmp, &b->zygotes) {
 		struct zygote *z = container_of(node, struct zygote, node);
-		while (z->link >= 0 && read_packet(z)) {
+		for (int i = 0; i < PACKETS_AT_ONCE && z->link >= 0 && read_packet(z); i++) {
 		}
 	}
 }

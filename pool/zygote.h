@@ -34,7 +34,7 @@ struct zygote {
 	struct broker *broker;
 	pid_t pid;
 	bool exited; /* reaped: the number may be another's */
-	bool killed; /* by a signal that was not ours */
+	bool failed; /* by a signal that was not ours, or it said so by its status */
 	int link; /* -1: closed */
 	struct ev_io io;
 	struct ev_timer timer; /* LOADING, STARTING: its patience */

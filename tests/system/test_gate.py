@@ -260,6 +260,24 @@ def test_wrapper_that_is_killed_takes_its_php_cgi_along(h2fpm):
     wait_until(lambda: sum(name.startswith("php-cgi") for name in programs(server).values()) <= 1)
 
 
+# Ends twice before it gets to php-cgi.
+UNSTEADY = """#!/bin/sh
+echo >>%s
+[ $(wc -l <%s) -gt 2 ] || exit 1
+exec php-cgi "$@"
+"""
+
+
+def test_wrapper_that_fails_at_first_makes_a_zygote_later(h2fpm):
+    site = Site()
+    tries = site.data / "tries"
+    command = site.program("php-wrapper", UNSTEADY % (tries, tries))
+    server = h2fpm(workdir=site, pool={"worker.command": command})
+    server.own_site = True
+    server.wait_workers(2, timeout=30)
+    assert len(server.zygotes()) == 1 and "worker.spawn" not in server.log()
+
+
 # ---- no php-cgi ----
 
 # Says what it was started with, and that it is no php-cgi.

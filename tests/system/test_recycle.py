@@ -115,6 +115,15 @@ def test_worker_over_max_memory_is_replaced_and_nothing_fails(h2fpm):
     assert len(small) <= 2, "small ones were replaced too"
 
 
+def test_worker_over_max_memory_is_replaced_after_a_request_only(h2fpm):
+    """Where any worker is over it, those that nobody asks for anything stay."""
+    server = h2fpm(pool={"pm.max_children": 2, "worker.max_memory": "1K"})
+    pids = set(server.wait_workers(2))
+    used = ask(server, "/pid.php")
+    wait_until(lambda: not alive(int(used)), what="the used one is replaced")
+    assert pids - {int(used)} < set(server.wait_workers(2))
+
+
 def test_program_in_c_over_max_memory_is_replaced(h2fpm, peers):
     site = Site()
     command = site.program("worker", "#!/bin/sh\nexec %s\n" % peers["lasting"])
