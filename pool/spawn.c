@@ -18,6 +18,8 @@
 
 enum { WORKER_BACKLOG = 8, EXIT_NOT_STARTED = 127 };
 
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
 extern char **environ;
 
 /* ---- arguments and environment ---- */
@@ -356,6 +358,32 @@ static void confine(const struct pool_settings *settings, bool is_zygote)
 		fail("chdir");
 }
 
+/* Looked up in the broker's PATH, as execvpe() does; but that would have a shell
+ * run what is no program, a half-copied php-cgi, say, line by line. */
+_Noreturn static void execute(const struct spawn_plan *plan)
+{
+	const char *name = plan->argv[0], *path = strchr(name, '/') ? NULL : getenv("PATH");
+	char file[4096];
+	int error = ENOENT;
+
+	if (strchr(name, '/')) {
+		execve(name, plan->argv, plan->envp);
+		fail(name);
+	}
+	for (path = path && *path ? path : DEFAULT_PATH; *path;) {
+		size_t len = strcspn(path, ":");
+		if (len > 0 && (size_t)snprintf(file, sizeof file, "%.*s/%s", (int)len, path, name) < sizeof file)
+			execve(file, plan->argv, plan->envp);
+		if (errno != ENOENT && errno != ENOTDIR)
+			error = errno;
+		if (error != ENOENT && error != EACCES)
+			break;
+		path += len + (path[len] == ':');
+	}
+	errno = error;
+	fail(name);
+}
+
 _Noreturn static void run_child(const struct spawn_plan *plan, int listen_fd, int err_fd, pid_t parent)
 {
 	bool is_zygote = plan->gate_link >= 0;
@@ -369,8 +397,7 @@ _Noreturn static void run_child(const struct spawn_plan *plan, int listen_fd, in
 	close_range(is_zygote ? GATE_FD_IMAGE + 1 : 3, ~0U, 0);
 	set_limits(plan);
 	confine(plan->settings, is_zygote);
-	execvpe(plan->argv[0], plan->argv, plan->envp); /* looked up in the broker's PATH */
-	fail(plan->argv[0]);
+	execute(plan);
 }
 
 static pid_t fork_child(const struct spawn_plan *plan, const struct spawn_ends *ends)

@@ -20,6 +20,7 @@
 
 enum {
 	GOSSIP_INTERVAL_MS = 60000,
+	START_INTERVAL_MS = 1000,
 	EXIT_WAIT_S = 1,
 	EXIT_CANNOT_RUN = 127, /* a shell's, ld.so's and our own */
 	PACKETS_AT_ONCE = 4096, /* more than there can be orders */
@@ -274,7 +275,7 @@ static void fail_order(struct zygote *z, struct order *order, const char *why)
 {
 	z->broker->births--;
 	order_free(order);
-	log_error("a worker cannot be started: %s", why);
+	log_limited(&z->broker->start_gate, START_INTERVAL_MS, LOG_LEVEL_ERROR, "a worker cannot be started: %s", why);
 	crew_on_start_failure(z->broker);
 }
 

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -336,10 +337,34 @@ static void test_failures_are_explained(void **state)
 	read_said(&s, said, sizeof(said));
 	assert_string_equal(said, "/nonexistent/php-cgi: No such file or directory\n");
 	assert_int_equal(WEXITSTATUS(end(&s)), 127);
+	start(&s, "no-such-program", NULL);
+	read_said(&s, said, sizeof(said));
+	assert_string_equal(said, "no-such-program: No such file or directory\n");
+	assert_int_equal(WEXITSTATUS(end(&s)), 127);
 	snprintf(missing, sizeof(missing), "%s/missing", dir);
 	start(&s, "/bin/true", missing);
 	read_said(&s, said, sizeof(said));
 	assert_string_equal(said, "chdir: No such file or directory\n");
+	assert_int_equal(WEXITSTATUS(end(&s)), 127);
+}
+
+/* A half-copied php-cgi must not become a shell script. */
+static void test_what_is_no_program_is_not_given_to_a_shell(void **state)
+{
+	static const char text[] = "echo run by a shell >&2\n";
+	char file[] = "/tmp/h2fpm-half-XXXXXX", said[256], want[256];
+	struct started s;
+	int fd = mkstemp(file);
+
+	(void)state;
+	assert_true(fd >= 0 && fchmod(fd, 0755) == 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	start(&s, file, NULL);
+	read_said(&s, said, sizeof(said));
+	unlink(file);
+	snprintf(want, sizeof(want), "%s: Exec format error\n", file);
+	assert_string_equal(said, want);
 	assert_int_equal(WEXITSTATUS(end(&s)), 127);
 }
 
@@ -437,6 +462,7 @@ int main(void)
 	        cmocka_unit_test(test_worker_is_reached),
 	        cmocka_unit_test(test_worker_starts_clean),
 	        cmocka_unit_test(test_failures_are_explained),
+		cmocka_unit_test(test_what_is_no_program_is_not_given_to_a_shell),
 	        cmocka_unit_test(test_nothing_is_started),
 	        cmocka_unit_test(test_worker_dies_with_its_parent),
 	};
