@@ -445,7 +445,8 @@ static void zygote_init(struct zygote *z, struct broker *b, const struct spawn_r
 	ev_io_init(&z->io, on_zygote_readable, link, EV_READ);
 	ev_io_start(b->loop, &z->io);
 	ev_timer_init(&z->timer, on_zygote_timer, 0., 0.);
-	broker_arm(b, &z->timer, ZYGOTE_LOAD_MS / 1e3);
+	int64_t patience_ms = b->settings->worker_start_timeout_ms;
+	broker_arm(b, &z->timer, (double)(patience_ms < ZYGOTE_LOAD_MS ? patience_ms : ZYGOTE_LOAD_MS) / 1e3);
 }
 
 struct zygote *zygote_start(struct broker *b)

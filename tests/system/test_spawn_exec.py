@@ -150,7 +150,7 @@ def static_responder(shared_dir):
 
 @pytest.mark.parametrize("spawn", ["exec", "auto", "zygote"])
 def test_static_command_is_served(server_of, static_responder, spawn):
-    server = server_of(static_responder, worker__spawn=spawn)
+    server = server_of(static_responder, worker__spawn=spawn, worker__start_timeout="2s")
     assert len(server.wait_workers(2)) == 2
     with server.connect() as conn:
         for _ in range(20):
@@ -162,7 +162,7 @@ def test_static_command_is_served(server_of, static_responder, spawn):
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("spawn", ["auto", "zygote"])
 def test_command_that_is_no_php_is_served_and_one_line_says_how(server_of, program, spawn):
-    server = server_of(program, worker__spawn=spawn)
+    server = server_of(program, worker__spawn=spawn, worker__start_timeout="2s")
     for _ in range(5):
         pid_and_count(server.get("/hello.php"))
     server.wait_workers(2)

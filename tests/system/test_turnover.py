@@ -152,10 +152,10 @@ def test_reload_that_mends_a_pool_does_not_wait_for_the_backoff(h2fpm, spawn):
         broken, mended = site.program("php-broken", "#!/bin/sh\nexit 1\n"), '#!/bin/sh\nexec php-cgi "$@"\n'
         server = h2fpm(workdir=site, pool={"worker.command": broken, "worker.spawn": spawn})
         server.own_site = True
-    server.wait_log("8 workers in a row died at their start", timeout=60)  # 9.6 s at least, then
+    server.wait_log("7 workers in a row died at their start", timeout=60)  # 4.8 s at least, then
     broken.write_text(mended)
     os.kill(server.master, signal.SIGUSR2)
-    server.wait_workers(2, timeout=8)
+    server.wait_workers(2, timeout=4)
     assert server.get().status == 200
 
 
