@@ -321,10 +321,11 @@ def chaos():
                 visitor.join(120)
         lasted_s = time.monotonic() - began
         wrong = [one for visitor in visitors for one in visitor.wrong]
+        twice = server.log().count(", the second one in a row")
         killing.check_as_before(server, crew, known)
     answered = sum(visitor.answered for visitor in visitors)
-    table(["killed", "workers", "zygotes", "pool processes", "GETs answered 200", "failed", "seconds"],
-          [[KILLS, crew.count["worker"], crew.count["zygote"], crew.count["pool"], answered, len(wrong),
+    table(["killed", "workers", "zygotes", "pool processes", "GETs answered 200", "failed", "lost two workers", "seconds"],
+          [[KILLS, crew.count["worker"], crew.count["zygote"], crew.count["pool"], answered, len(wrong), twice,
             "%.0f" % lasted_s]])
     print("  afterwards: all workers there, no zombie, nothing left in /dev/shm and /tmp, no CPU used (seed %s)" % seed)
     for one in wrong[:5]:
