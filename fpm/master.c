@@ -252,6 +252,9 @@ static void launched(struct master *m)
 {
 	m->state = MASTER_RUNNING;
 	log_notice("ready to handle connections");
+	if (m->conf->broken_count > 0)
+		log_warning("%zu of %zu pools are left out: h2fpm -t tells why", m->conf->broken_count,
+			    m->conf->broken_count + m->conf->pool_count);
 	log_echo(-1);
 	if (m->waiting_fd >= 0)
 		daemon_ready(m->waiting_fd);

@@ -210,6 +210,9 @@ static void be_born(const struct order *order, pid_t between)
 	close(order->listen_fd);
 	close(order->err_fd);
 	close(GATE_FD_LINK);
+	/* If it fails, we stay in the zygote's, which is the root directory. */
+	(void)!fchdir(GATE_FD_CWD);
+	close(GATE_FD_CWD);
 	forget_environment();
 	prctl(PR_SET_NAME, gate.name);
 	const char *failed = confine_apply(&gate.confine, false);
@@ -431,6 +434,7 @@ __attribute__((constructor)) static void gate_load(void)
 	setenv("PHP_FCGI_MAX_REQUESTS", "0", 1);
 	close(GATE_FD_IMAGE);
 	fcntl(GATE_FD_LINK, F_SETFD, FD_CLOEXEC);
+	fcntl(GATE_FD_CWD, F_SETFD, FD_CLOEXEC);
 	protect();
 	gate.self = getpid();
 	gate.open = true;

@@ -8,8 +8,10 @@
 #include <stdint.h>
 
 /* The zygote's descriptors: they survive an exec, so that a shell script may
- * stand before php-cgi. The gate takes both away. */
-enum { GATE_FD_LINK = 3, GATE_FD_IMAGE = 4 };
+ * stand before php-cgi. The gate takes all of them away. GATE_FD_CWD is the workers'
+ * directory: php-cgi takes a php.ini from where it is started, which is not to
+ * be where a site's owner writes. */
+enum { GATE_FD_LINK = 3, GATE_FD_IMAGE = 4, GATE_FD_CWD = 5 };
 
 /* The zygote's environment. The gate removes all of it from what PHP sees. */
 #define GATE_ENV "H2FPM_GATE"                 /* the broker's process id */

@@ -345,6 +345,20 @@ static bool place_gate(const struct spawn_plan *plan)
 	return link >= 0 && image >= 0 && dup2(link, GATE_FD_LINK) >= 0 && dup2(image, GATE_FD_IMAGE) >= 0;
 }
 
+/* For the workers to come back to; where they may not be, they stay in the root
+ * directory. */
+static void leave_directory(void)
+{
+	int fd = open(".", O_PATH | O_DIRECTORY);
+
+	if (fd < 0)
+		fd = open("/", O_PATH | O_DIRECTORY);
+	if (fd < 0 || dup2(fd, GATE_FD_CWD) < 0 || chdir("/") != 0)
+		fail("chdir");
+	if (fd != GATE_FD_CWD)
+		close(fd);
+}
+
 /* A zygote is not confined, its workers are: what it is to load may lie outside
  * of their root. */
 static void confine(const struct pool_settings *settings, bool is_zygote)
@@ -356,6 +370,8 @@ static void confine(const struct pool_settings *settings, bool is_zygote)
 		fail(failed);
 	if (is_zygote && !c.chroot && c.chdir && chdir(c.chdir) != 0)
 		fail("chdir");
+	if (is_zygote)
+		leave_directory();
 }
 
 /* Looked up in the broker's PATH, as execvpe() does; but that would have a shell

@@ -95,6 +95,17 @@ def test_nothing_of_ours_is_left_in_proc(h2fpm):
     assert "MINE" in names and not [name for name in names if OURS.match(name)], names
 
 
+def test_php_ini_in_the_workers_directory_is_not_taken(h2fpm):
+    """php-cgi by itself would, and whoever writes there would own the pool."""
+    site = Site()
+    (site.www / "php.ini").write_text("user_agent = not from here\n")
+    server = h2fpm(workdir=site, pool={"chdir": site.www})
+    server.own_site = True
+    site.script("where.php", "<?php echo getcwd(), '|', ini_get('user_agent'), '|', php_ini_loaded_file();")
+    cwd, agent, loaded = server.get("/where.php").text.split("|")
+    assert cwd == str(site.www) and agent == "" and not loaded.startswith(str(site.www))
+
+
 def harmless_library():
     done = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False, env={"PATH": "/sbin:/usr/sbin"})
     found = re.search(r"libm\.so\.6 .*=> (\S+)", done.stdout)
