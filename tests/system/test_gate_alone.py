@@ -283,30 +283,35 @@ def read_to_end(fd):
 LEAVE = signal.SIGRTMIN + 5
 
 
+@pytest.fixture
+def listener(tmp_path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+        made.listen()
+        yield made
+
+
+def left(pid, read):
+    """How it ended, and what it said before."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), read_to_end(read)
+
+
 @pytest.mark.parametrize("what, goes", [("nothing", (0, b"")), ("opens a file", (9, b"g"))])
-def test_idle_worker_leaves_at_once_unless_it_holds_something(zygote, tmp_path, what, goes):
+def test_idle_worker_leaves_at_once_unless_it_holds_something(zygote, listener, what, goes):
     """Without the program's own end where there is nothing to take leave of."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen()
-        pid, read = bear_server(zygote("-", what).ready(), listener)
-        assert os.read(read, 1) == b"a"
-        wait_until(lambda: proc_stat(pid)[0] == "S", what="it waits in accept()")
-        os.kill(pid, LEAVE)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == goes[0]
-        assert read_to_end(read) == goes[1]
+    pid, read = bear_server(zygote("-", what).ready(), listener)
+    assert os.read(read, 1) == b"a"
+    wait_until(lambda: proc_stat(pid)[0] == "S", what="it waits in accept()")
+    os.kill(pid, LEAVE)
+    assert left(pid, read) == goes
 
 
 @pytest.mark.parametrize("what, goes", [("nothing", (0, b"a")), ("opens a file", (9, b"ag"))])
-def test_worker_with_a_connection_leaves_when_it_is_closed(zygote, tmp_path, what, goes):
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen()
+def test_worker_with_a_connection_leaves_when_it_is_closed(zygote, listener, what, goes):
+    with socket.socket(socket.AF_UNIX) as client:
         pid, read = bear_server(zygote("-", what).ready(), listener)
-        client.connect(str(tmp_path / "s"))
+        client.connect(listener.getsockname())
         assert os.read(read, 1) + os.read(read, 1) == b"ac"
         wait_until(lambda: proc_stat(pid)[0] == "S", what="it waits for a byte")
         os.kill(pid, LEAVE)
-        client.close()
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == goes[0]
-        assert read_to_end(read) == goes[1]
+    assert left(pid, read) == goes
