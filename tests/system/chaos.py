@@ -54,6 +54,16 @@ class Visitor(threading.Thread):
             self.wrong.append("%d at %s: %r" % (response.status, time.strftime("%H:%M:%S"), body[:80]))
 
 
+def wait_answered(visitors):
+    """Awaits an answer to each that it asked for after now or had asked for."""
+    before = [visitor.answered + len(visitor.wrong) for visitor in visitors]
+    wait_until(
+        lambda: all(visitor.answered + len(visitor.wrong) > then for visitor, then in zip(visitors, before)),
+        60,
+        "an answer to each visitor",
+    )
+
+
 class Chaos:
     """Kills, and knows what is whole."""
 
@@ -94,6 +104,7 @@ class Chaos:
         self.count[kind] += 1
         wait_until(lambda: not alive(pid), what="the end of %s %d" % (kind, pid))
         self.wait_whole()
+        return kind
 
 
 def jiffies(server):
