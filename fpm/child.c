@@ -236,7 +236,6 @@ static void fill_in(struct pool_settings *pool, const struct global_settings *gl
 	pool->asks_master = global->process_max > 0;
 	pool->emergency_restart_threshold = global->emergency_restart_threshold;
 	pool->emergency_restart_interval_ms = global->emergency_restart_interval_ms;
-	pool->process_control_timeout_ms = global->process_control_timeout_ms;
 	pool->worker_nice = limits_set_priority_for(pool);
 	limits_raise_for(pool);
 }

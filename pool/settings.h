@@ -99,7 +99,6 @@ struct pool_settings {
 	bool asks_master;       /* process.max is set: each worker needs the master's leave (link.h) */
 	int64_t emergency_restart_threshold; /* [global] */
 	int64_t emergency_restart_interval_ms;
-	int64_t process_control_timeout_ms;
 };
 
 #endif

@@ -61,12 +61,17 @@ static void worker_move(struct worker *w, enum worker_state to)
 
 static void probe(struct worker *w);
 
+static void give_up(struct worker *w)
+{
+	log_warning("child %d takes no connections any more", (int)w->pid);
+	worker_stop(w, "takes no connections");
+}
+
 static void probe_later(struct worker *w)
 {
 	wire_close(&w->wire);
 	if (w->state == WORKER_FREEING && ++w->reprobes > REPROBES_MAX) {
-		log_warning("child %d takes no connections any more", (int)w->pid);
-		worker_stop(w, "takes no connections");
+		give_up(w);
 		return;
 	}
 	broker_arm(w->broker, &w->probe_timer, WORKER_REPROBE_MS / 1e3);
@@ -95,6 +100,15 @@ static void set_timer(struct worker *w, double seconds)
 		broker_arm(w->broker, &w->timer, seconds);
 }
 
+/* It has come to a moment at which it can be replaced. */
+static void check_time(struct worker *w)
+{
+	if (w->state == WORKER_IDLE && recycle_is_spent(&w->recycle, w->given))
+		worker_stop(w, "pm.max_requests");
+	else
+		turnover_check(w);
+}
+
 static void become_idle(struct worker *w)
 {
 	set_timer(w, 0);
@@ -106,10 +120,7 @@ static void become_idle(struct worker *w)
 	if (!w->ready_once)
 		log_debug("child %d is ready", (int)w->pid);
 	w->ready_once = true;
-	if (recycle_is_spent(&w->recycle, w->given))
-		worker_stop(w, "pm.max_requests");
-	else
-		turnover_check(w);
+	check_time(w);
 }
 
 /* Whatever it runs goes on, with nobody listening: PHP ends a script at its
@@ -271,7 +282,7 @@ bool worker_dispatch(struct worker *w, struct request *r)
 	worker_move(w, WORKER_BUSY);
 	w->request = r;
 	request_on_dispatch(r, w);
-	w->words.last[0] = '\0';
+	words_clear(&w->words);
 	if (!wire_load(&w->wire, r)) {
 		w->request = NULL;
 		worker_move(w, WORKER_IDLE);
@@ -330,10 +341,7 @@ static void request_done(struct worker *w, uint32_t app_status)
 		release(w);
 	}
 	request_on_end(r, app_status);
-	if (w->state == WORKER_IDLE && recycle_is_spent(&w->recycle, w->given))
-		worker_stop(w, "pm.max_requests");
-	else
-		turnover_check(w);
+	check_time(w);
 }
 
 /* ---- what it sends ---- */
@@ -484,13 +492,6 @@ static void on_terminate_timeout(struct worker *w)
 		request_fail(r, REPLY_TERMINATE_TIMEOUT);
 }
 
-/* It was only asked whether it lives. */
-static void on_no_answer(struct worker *w)
-{
-	log_warning("child %d takes no connections any more", (int)w->pid);
-	worker_stop(w, "takes no connections");
-}
-
 static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
 	struct worker *w = container_of(timer, struct worker, timer);
@@ -510,7 +511,7 @@ static void on_worker_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 		break;
 	case WORKER_FREEING:
 		if (!w->last_request[0]) {
-			on_no_answer(w);
+			give_up(w); /* it was only asked whether it lives */
 			break;
 		}
 		/* fallthrough */
@@ -567,7 +568,7 @@ static void log_exit(struct worker *w, int status, const struct rusage *usage)
 		.peak_bytes = (int64_t)usage->ru_maxrss * 1024,
 		.out_of_memory = out_of_memory,
 		.running = w->last_request,
-		.last_words = w->told_to_end ? "" : w->words.last,
+		.last_words = w->told_to_end ? "" : words_last(&w->words),
 	};
 
 	log_write(level, "child %d %s", (int)w->pid, exitstatus_explain_death(text, sizeof text, &death));
