@@ -152,8 +152,9 @@ bool frontend_init(struct broker *b, int listen_count)
 		return false;
 	b->listener_count = listen_count;
 	raise_descriptor_limit(b);
-	b->limits = (struct mux_limits){
-		.max_conns = (uint32_t)b->descriptor_max, .max_reqs = (uint32_t)b->descriptor_max, .max_streams = 1};
+	b->limits = (struct mux_limits){.max_conns = (uint32_t)b->descriptor_max,
+					.max_reqs = (uint32_t)b->settings->mpxs_max_requests,
+					.max_streams = (uint32_t)b->settings->mpxs_max_requests};
 	for (int i = 0; i < listen_count; i++) {
 		ev_io_init(&b->listeners[i], on_listener_readable, LINK_FD_LISTEN + i, EV_READ);
 		ev_set_priority(&b->listeners[i], 1); /* a burst must not fill the backlog */

@@ -98,7 +98,11 @@ static void test_defaults(void **state)
 	assert_int_equal(pool->request_max_params_bytes, 262144);
 	assert_int_equal(pool->request_max_body_bytes, 1 << 30);
 	assert_string_equal(pool->request_spool_dir, "/tmp");
+	assert_int_equal(pool->request_receive_timeout_ms, 60000);
 	assert_int_equal(pool->response_buffer_bytes, 262144);
+	assert_int_equal(pool->response_spool_bytes, 1 << 30);
+	assert_int_equal(pool->mpxs_max_requests, 128);
+	assert_int_equal(pool->mpxs_buffer_bytes, 8 << 20);
 	conf_free(conf);
 }
 
