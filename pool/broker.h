@@ -2,6 +2,8 @@
  *
  *   frontend  listening sockets, and the account of descriptors
  *   conn      a front end's connection: bytes ⇄ mux events
+ *   output    what goes out on it: its answers in turns (pure)
+ *   answer    a request's answer, in memory or in a nameless file
  *   intake    a request's parameters and body: may it run?
  *   request   its life from there to its access-log line
  *   queue     which request is next (pure)
@@ -59,6 +61,9 @@ struct counters {
 	uint64_t accepted; /* requests begun */
 	uint64_t finished; /* answers by workers, complete */
 	uint64_t replied;  /* answers without a worker: 4xx, 5xx, ping */
+	uint64_t replies[REPLY_COUNT]; /* of these, by what was said */
+	uint64_t overloaded; /* requests refused by mpxs.max_requests */
+	uint64_t spilled;    /* answers put into a file since others wanted the worker */
 	uint64_t cancelled_queued;
 	uint64_t cancelled_running;
 	uint64_t retried;
@@ -102,6 +107,8 @@ struct broker {
 	struct list requests[REQUEST_STATES];
 	struct queue queue;
 	struct ev_timer queue_timer;
+	struct ev_timer receive_timer;
+	struct ev_timer relief_timer; /* some worker is held up by a slow reader */
 	struct list free_requests;
 	size_t free_request_count;
 	struct script_judge judge;
@@ -148,6 +155,7 @@ struct broker {
 	struct ev_timer heartbeat_timer;
 	struct ev_timer stop_timer;
 	struct ev_prepare turn;
+	struct ev_idle again; /* active: the loop is not to sleep before the next turn */
 	struct ev_signal child_signal;
 	struct ev_signal term_signal, int_signal, quit_signal;
 	struct buf access_lines; /* written once a loop turn */
@@ -155,7 +163,7 @@ struct broker {
 	struct counters counters;
 	/* one for each kind of message, so that none hides another */
 	struct log_gate bad_gate, client_gate, script_gate, full_gate, late_gate;
-	struct log_gate accept_gate, descriptor_gate, spool_gate, gossip_gate, exhausted_gate, start_gate;
+	struct log_gate accept_gate, descriptor_gate, spool_gate, spill_gate, gossip_gate, exhausted_gate, start_gate;
 	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
 };
 

@@ -19,8 +19,8 @@
 
 enum {
 	LINGER_MS = 2000,      /* for a peer to take its answer and close */
-	CTL_MAX_BYTES = 65536, /* answers to management records not yet taken */
-	FLUSH_PARTS = 8,
+	CTL_MAX_BYTES = 65536, /* records of no request, not yet taken */
+	SHARED_SEND_BYTES = 65536, /* in the kernel: what nobody can overtake any more */
 };
 
 /* ---- a connection's ends ---- */
@@ -101,71 +101,27 @@ static void on_linger_timer(struct ev_loop *loop, struct ev_timer *timer, int ev
 
 /* ---- output ---- */
 
-static struct request *first_request(const struct conn *c)
+static void on_wrote(void *context, struct answer *a, bool ok)
 {
-	struct list *first = list_first(&c->requests);
-	return first ? container_of(first, struct request, of_conn) : NULL;
-}
+	struct request *r = container_of(a, struct request, answer);
 
-/* Where a record that belongs to no request goes so that it cannot land in
- * the middle of another: behind whole records of whoever writes first. */
-static struct buf *control_output(struct conn *c)
-{
-	struct request *first = first_request(c);
-	return first ? &first->out : &c->ctl;
-}
-
-/* What can be written now, in order: up to the first unended request. */
-static int gather(struct conn *c, struct iovec *parts)
-{
-	struct list *node;
-	int count = 0;
-
-	if (buf_len(&c->ctl) > 0)
-		parts[count++] = (struct iovec){buf_head(&c->ctl), buf_len(&c->ctl)};
-	for (node = c->requests.next; node != &c->requests && count < FLUSH_PARTS; node = node->next) {
-		struct request *r = container_of(node, struct request, of_conn);
-		if (buf_len(&r->out) > 0)
-			parts[count++] = (struct iovec){buf_head(&r->out), buf_len(&r->out)};
-		if (!r->ended)
-			break;
-	}
-	return count;
-}
-
-static size_t take(struct buf *b, size_t n)
-{
-	size_t part = n < buf_len(b) ? n : buf_len(b);
-	buf_consume(b, part);
-	return n - part;
-}
-
-static void wrote(struct conn *c, size_t n)
-{
-	struct list *node, *tmp;
-
-	n = take(&c->ctl, n);
-	list_each(node, tmp, &c->requests) {
-		struct request *r = container_of(node, struct request, of_conn);
-		n = take(&r->out, n);
-		if (!r->ended || buf_len(&r->out) > 0)
-			break;
+	(void)context;
+	request_account(r);
+	if (!ok)
+		request_on_unreadable(r);
+	else if (r->ended && answer_is_empty(a))
 		request_on_flushed(r);
-	}
-	assert(n == 0);
 }
 
-/* One sendmsg() for all that is ready. False: nothing more to do now. */
+/* One sendmsg() for all whose turn it is. False: nothing more to do now. */
 static bool write_once(struct conn *c)
 {
-	struct iovec parts[FLUSH_PARTS];
-	struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)gather(c, parts)};
-	size_t wanted = 0;
+	struct output_plan plan;
 
-	if (message.msg_iovlen == 0)
+	if (output_is_empty(&c->output))
 		return false;
-	for (size_t i = 0; i < message.msg_iovlen; i++)
-		wanted += parts[i].iov_len;
+	output_plan(&c->output, &plan);
+	struct msghdr message = {.msg_iov = plan.parts, .msg_iovlen = (size_t)plan.count};
 	ssize_t n = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
 		n = 0;
@@ -173,8 +129,8 @@ static bool write_once(struct conn *c)
 		conn_close(c, "the client cannot be written to");
 		return false;
 	}
-	wrote(c, (size_t)n);
-	if ((size_t)n == wanted)
+	output_wrote(&c->output, &plan, (size_t)n, on_wrote, NULL);
+	if ((size_t)n == plan.bytes)
 		return true;
 	ev_io_start(c->broker->loop, &c->write_io);
 	return false;
@@ -183,21 +139,46 @@ static bool write_once(struct conn *c)
 /* A peer that sends on without reading its answers gets no more buffers. */
 static bool is_stuck(const struct conn *c)
 {
-	const struct request *first = first_request(c);
-	return buf_len(&c->ctl) > CTL_MAX_BYTES || (first && (first->ended || request_output_full(first)));
+	return buf_len(&c->output.ctl) > CTL_MAX_BYTES || mux_is_waiting(&c->mux);
+}
+
+static bool has_held(const struct conn *c)
+{
+	return buf_len(&c->held) > 0 || c->mux.waiting;
 }
 
 /* Input is left unread while answers wait to be taken, and after the peer's
  * end of file. What was read too early goes before what is there to read. */
 static void update_reading(struct conn *c)
 {
-	if (is_stuck(c) || c->half_closed) {
+	if (is_stuck(c) || (c->half_closed && !has_held(c))) {
 		ev_io_stop(c->broker->loop, &c->read_io);
 		return;
 	}
 	ev_io_start(c->broker->loop, &c->read_io);
-	if (buf_len(&c->held) > 0)
-		ev_feed_event(c->broker->loop, &c->read_io, EV_READ);
+	if (!has_held(c))
+		return;
+	ev_feed_event(c->broker->loop, &c->read_io, EV_READ);
+	ev_idle_start(c->broker->loop, &c->broker->again); /* fed at a turn's end it would wait for others */
+}
+
+/* The answers have room again: reading from their workers goes on. */
+static void resume_workers(struct conn *c)
+{
+	struct list *node, *tmp;
+
+	if (!c->paused)
+		return;
+	c->paused = false;
+	list_each(node, tmp, &c->requests) {
+		struct request *r = container_of(node, struct request, of_conn);
+		if (!r->worker || !worker_is_paused(r->worker))
+			continue;
+		if (request_output_full(r))
+			c->paused = true;
+		else
+			worker_resume(r->worker);
+	}
 }
 
 void conn_flush(struct conn *c)
@@ -210,14 +191,22 @@ void conn_flush(struct conn *c)
 	}
 	if (c->state != CONN_OPEN)
 		return;
-	struct request *first = first_request(c);
-	if (!first && buf_len(&c->ctl) == 0 && c->used && (!c->keep || c->half_closed)) {
+	if (list_empty(&c->requests) && output_is_empty(&c->output) && c->used && (c->closing || c->half_closed)) {
 		conn_finish(c);
 		return;
 	}
-	if (first && first->worker && !request_output_full(first))
-		worker_resume(first->worker);
+	resume_workers(c);
 	update_reading(c);
+}
+
+bool conn_is_shared(const struct conn *c)
+{
+	return c->shared;
+}
+
+bool conn_is_over_memory(const struct conn *c)
+{
+	return c->mux.stream_count > 1 && c->held_bytes >= (size_t)c->broker->settings->mpxs_buffer_bytes;
 }
 
 void conn_flush_soon(struct conn *c)
@@ -247,6 +236,19 @@ static void on_conn_writable(struct ev_loop *loop, struct ev_io *io, int events)
 
 /* ---- input ---- */
 
+/* What is in the kernel goes before everybody's next record: little is to be
+ * there where several wait. */
+static void become_shared(struct conn *c)
+{
+	int bytes = SHARED_SEND_BYTES;
+
+	c->shared = true;
+	if (c->is_unix)
+		setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+	else
+		setsockopt(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
 static void on_begin(struct conn *c, const struct mux_item *item)
 {
 	struct request *r = request_new(c->broker, c, item->id);
@@ -256,8 +258,10 @@ static void on_begin(struct conn *c, const struct mux_item *item)
 		return;
 	}
 	mux_open(&c->mux, &r->stream, item->id);
-	c->keep = item->keep_conn;
+	c->closing = c->closing || !item->keep_conn;
 	c->used = true;
+	if (c->mux.multiplexes && !c->shared)
+		become_shared(c);
 	if (c->broker->phase != BROKER_SERVING)
 		request_reply(r, REPLY_DRAINING);
 }
@@ -265,6 +269,15 @@ static void on_begin(struct conn *c, const struct mux_item *item)
 static struct request *request_of(struct mux_stream *stream)
 {
 	return container_of(stream, struct request, stream);
+}
+
+static void on_refused(struct conn *c, const struct mux_item *item)
+{
+	c->used = true;
+	c->unread = true;
+	c->closing = c->closing || !item->keep_conn;
+	c->broker->counters.overloaded += item->status == FCGI_OVERLOADED;
+	conn_flush_soon(c);
 }
 
 static void on_event(struct conn *c, enum mux_event event, const struct mux_item *item)
@@ -289,15 +302,15 @@ static void on_event(struct conn *c, enum mux_event event, const struct mux_item
 		request_on_abort(request_of(item->stream));
 		break;
 	case MUX_REFUSED:
-		c->used = true;
-		c->unread = true;
-		if (!first_request(c))
-			c->keep = item->keep_conn;
+		on_refused(c, item);
+		break;
+	case MUX_REPLIED:
+		conn_flush_soon(c);
 		break;
 	case MUX_BAD:
 		conn_bad(c, item->reason);
 		break;
-	case MUX_REPLIED:
+	case MUX_WAIT:
 	case MUX_NEED_MORE:
 	default:
 		break;
@@ -311,10 +324,8 @@ static size_t conn_feed(struct conn *c, const uint8_t *data, size_t len)
 	enum mux_event event;
 
 	do {
-		event = mux_next(&c->mux, &data, &len, control_output(c), &item);
+		event = mux_next(&c->mux, &data, &len, &c->output.ctl, &item);
 		on_event(c, event, &item);
-		if (event == MUX_REPLIED || event == MUX_REFUSED)
-			conn_flush(c);
 	} while (event != MUX_NEED_MORE && c->state == CONN_OPEN && !is_stuck(c));
 	return c->state == CONN_OPEN ? len : 0;
 }
@@ -351,32 +362,42 @@ bool conn_peer_gone(const struct conn *c)
 
 /* A peer on a Unix socket that only shut down its writing side still reads;
  * on TCP the two look alike, and front ends that close mean "cancelled". */
-static bool half_closed(const struct conn *c)
+static bool still_reads(const struct conn *c)
 {
-	struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
-	socklen_t len = sizeof address;
+	return c->is_unix && !conn_peer_gone(c);
+}
 
-	return getsockname(c->fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX &&
-	       !conn_peer_gone(c);
+/* The rest of what is half received will not come. False: all of it is that. */
+static bool refuse_incomplete(struct conn *c)
+{
+	struct list *node, *tmp;
+	bool others = false;
+
+	list_each(node, tmp, &c->requests)
+		others |= container_of(node, struct request, of_conn)->state != REQUEST_RECEIVING;
+	list_each(node, tmp, &c->requests) {
+		struct request *r = container_of(node, struct request, of_conn);
+		if (others && r->state == REQUEST_RECEIVING)
+			request_reply(r, REPLY_BAD_REQUEST);
+	}
+	return others;
 }
 
 static void conn_eof(struct conn *c)
 {
-	struct request *last = list_empty(&c->requests) ? NULL : container_of(c->requests.prev, struct request, of_conn);
-
-	if (!last || last->state == REQUEST_RECEIVING || !half_closed(c)) {
+	if (!still_reads(c) || !refuse_incomplete(c)) {
 		conn_close(c, "the client has gone");
 		return;
 	}
 	c->half_closed = true;
-	update_reading(c);
+	conn_flush(c);
 }
 
 void conn_read(struct conn *c)
 {
 	struct broker *b = c->broker;
 
-	if (c->state == CONN_OPEN && buf_len(&c->held) > 0) {
+	if (c->state == CONN_OPEN && has_held(c)) {
 		feed_held(c);
 		return;
 	}
@@ -412,15 +433,16 @@ void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer)
 		close(fd);
 		return;
 	}
-	if (peer->ss_family == AF_INET || peer->ss_family == AF_INET6)
+	if (peer->ss_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	c->state = CONN_OPEN;
 	c->broker = b;
 	c->fd = fd;
+	c->is_unix = peer->ss_family == AF_UNIX;
 	ev_io_init(&c->read_io, on_conn_readable, fd, EV_READ);
 	ev_io_init(&c->write_io, on_conn_writable, fd, EV_WRITE);
 	mux_init(&c->mux, &b->limits);
-	buf_init(&c->ctl);
+	output_init(&c->output);
 	buf_init(&c->held);
 	list_init(&c->requests);
 	list_init(&c->dirty);
@@ -447,7 +469,7 @@ void conn_collect(struct broker *b)
 	list_each(node, tmp, &b->retired_conns) {
 		struct conn *c = container_of(node, struct conn, node);
 		mux_fini(&c->mux);
-		buf_fini(&c->ctl);
+		output_fini(&c->output);
 		buf_fini(&c->held);
 		free(c);
 	}
@@ -467,8 +489,11 @@ static void read_all(struct list *conns)
 {
 	struct list *node, *tmp;
 
-	list_each(node, tmp, conns)
-		conn_read(container_of(node, struct conn, node));
+	list_each(node, tmp, conns) {
+		struct conn *c = container_of(node, struct conn, node);
+		conn_read(c);
+		conn_flush(c);
+	}
 }
 
 void conn_close_all(struct broker *b)

@@ -1,6 +1,7 @@
 /* One connection of a front end: reads records into requests, writes their
- * answers in order, pauses where the peer is slow. It carries any number of
- * requests; what a peer sends in error closes that connection alone.
+ * answers in turns, pauses where the peer is slow. It carries up to
+ * mpxs.max_requests requests at one time; what a peer sends in error closes
+ * that connection alone.
  *
  *    OPEN ──last answer flushed, input not at its end──► LINGERING ──end of file or 2 s──► CLOSED
  *      └──────────────────client left, error, bad bytes, all done──────────────────────────►
@@ -13,6 +14,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "pool/output.h"
 #include "protocol/buf.h"
 #include "protocol/list.h"
 #include "protocol/mux.h"
@@ -29,15 +31,19 @@ struct conn {
 	struct ev_io read_io;
 	struct ev_io write_io;
 	struct mux mux;
-	struct buf ctl;       /* whole records that precede every request's */
+	struct output output;
 	struct buf held;      /* input that was read, but has to wait */
 	struct list dirty;    /* on broker.dirty_conns: to be flushed in this turn */
-	struct list requests; /* in order of arrival, which is that of the answers */
+	struct list requests; /* in order of arrival */
+	size_t held_bytes;    /* memory of all of them: see request_account() */
 	int64_t linger_until_us;
-	bool keep;        /* FCGI_KEEP_CONN of the last request */
+	bool is_unix;
+	bool closing;     /* FCGI_KEEP_CONN was clear: closed when all are done */
 	bool used;        /* a request was begun on it */
 	bool half_closed; /* the peer will send nothing more, but reads */
 	bool unread;      /* a request was answered before all of its input came */
+	bool shared;      /* several requests: see conn_is_shared() */
+	bool paused;      /* some worker may have been paused since its answer waits */
 };
 
 /* Takes the descriptor over; closes it when there is no memory. */
@@ -50,6 +56,11 @@ void conn_flush(struct conn *c);
  * whoever is woken by a write may take the processor from us at once. */
 void conn_flush_soon(struct conn *c);
 void conn_flush_dirty(struct broker *b);
+/* Whether its peer puts several requests on it, so that the failure of one
+ * must leave the connection to the others. */
+bool conn_is_shared(const struct conn *c);
+/* Whether its requests together have more than their memory. */
+bool conn_is_over_memory(const struct conn *c);
 /* Closes at once; its requests are told. reason: a constant text. */
 void conn_close(struct conn *c, const char *reason);
 /* For a peer that half-closed: whether it has gone altogether since. */

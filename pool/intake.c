@@ -13,7 +13,11 @@ void intake_params(struct request *r, const uint8_t *data, size_t len)
 		return;
 	if (buf_len(&r->params) + len > (size_t)r->broker->settings->request_max_params_bytes)
 		request_reply(r, REPLY_PARAMS_TOO_LARGE);
-	else if (!buf_append(&r->params, data, len))
+	else if (conn_is_over_memory(r->conn))
+		request_reply(r, REPLY_NO_MEMORY);
+	else if (buf_append(&r->params, data, len))
+		request_account(r);
+	else
 		conn_close(r->conn, "out of memory");
 }
 
@@ -134,15 +138,17 @@ static bool store_body(struct request *r, const uint8_t *data, size_t len)
 {
 	const struct pool_settings *s = r->broker->settings;
 	bool in_memory = r->body.fd < 0;
+	int64_t memory_bytes = conn_is_over_memory(r->conn) ? 0 : s->request_buffer_bytes;
 	bool stored;
 
-	if (in_memory && r->body.size_bytes + (int64_t)len > s->request_buffer_bytes &&
+	if (in_memory && r->body.size_bytes + (int64_t)len > memory_bytes &&
 	    !frontend_has_descriptor(r->broker)) {
 		errno = EMFILE;
 		return false;
 	}
-	stored = spool_append(&r->body, data, len, (size_t)s->request_buffer_bytes, s->request_spool_dir);
+	stored = spool_append(&r->body, data, len, (size_t)memory_bytes, s->request_spool_dir);
 	r->broker->spool_count += in_memory && r->body.fd >= 0;
+	request_account(r);
 	return stored;
 }
 
@@ -157,8 +163,10 @@ void intake_stdin(struct request *r, const uint8_t *data, size_t len)
 		request_reply(r, REPLY_BODY_TOO_LARGE);
 		return;
 	}
-	if (store_body(r, data, len))
+	if (store_body(r, data, len)) {
+		request_on_progress(r);
 		return;
+	}
 	log_limited(&b->spool_gate, 1000, LOG_LEVEL_ERROR, "cannot store a request body in request.spool_dir %s: %s",
 		    s->request_spool_dir, strerror(errno));
 	request_reply(r, REPLY_NO_SPACE);

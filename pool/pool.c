@@ -147,6 +147,18 @@ static void on_heartbeat(struct ev_loop *loop, struct ev_timer *timer, int event
 
 /* ---- the loop's turn ---- */
 
+static void on_receive_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)events;
+	request_on_receive_timer(container_of(timer, struct broker, receive_timer));
+}
+
+static void on_relief_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)events;
+	worker_on_relief_timer(container_of(timer, struct broker, relief_timer));
+}
+
 static void on_queue_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
 	(void)loop, (void)events;
@@ -207,6 +219,13 @@ static void write_access_log(struct broker *b)
 	buf_reset(lines, ACCESS_KEEP_BYTES);
 }
 
+/* Being active is all that it does. */
+static void on_again(struct ev_loop *loop, struct ev_idle *idle, int events)
+{
+	(void)events;
+	ev_idle_stop(loop, idle);
+}
+
 /* Before the loop sleeps: what the events of this turn made possible is done,
  * and what died in it is freed. */
 static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events)
@@ -214,6 +233,7 @@ static void on_turn(struct ev_loop *loop, struct ev_prepare *prepare, int events
 	struct broker *b = container_of(prepare, struct broker, turn);
 
 	(void)events;
+	ev_idle_stop(loop, &b->again);
 	crew_turn(b);
 	conn_flush_dirty(b);
 	if (b->phase == BROKER_DRAINING && is_drained(b))
@@ -236,6 +256,8 @@ static void init_requests(struct broker *b)
 	list_init(&b->free_requests);
 	queue_init(&b->queue, b->settings->queue_max, b->settings->queue_timeout_ms * 1000);
 	ev_timer_init(&b->queue_timer, on_queue_timer, 0., 0.);
+	ev_timer_init(&b->receive_timer, on_receive_timer, 0., 0.);
+	ev_timer_init(&b->relief_timer, on_relief_timer, 0., 0.);
 	buf_init(&b->access_lines);
 }
 
@@ -264,6 +286,7 @@ static void start_watchers(struct broker *b)
 	ev_timer_init(&b->stop_timer, on_stop_timer, 0., 0.);
 	ev_prepare_init(&b->turn, on_turn);
 	ev_prepare_start(b->loop, &b->turn);
+	ev_idle_init(&b->again, on_again);
 }
 
 static bool broker_init(struct broker *b, const struct pool_settings *settings, int listen_count)
@@ -316,6 +339,12 @@ int pool_main(const struct pool_settings *settings, int listen_count)
 		  (unsigned long long)c->connections, (unsigned long long)c->accepted, (unsigned long long)c->finished,
 		  (unsigned long long)c->replied, (unsigned long long)(c->cancelled_queued + c->cancelled_running),
 		  (unsigned long long)c->retried, (unsigned long long)c->cut, (unsigned long long)c->crashes);
+	log_debug("refused: %llu by request.max_params, %llu by request.max_body, %llu by request.receive_timeout, "
+		  "%llu by mpxs.max_requests, %llu by mpxs.buffer_size; %llu answers spilled",
+		  (unsigned long long)c->replies[REPLY_PARAMS_TOO_LARGE],
+		  (unsigned long long)c->replies[REPLY_BODY_TOO_LARGE],
+		  (unsigned long long)c->replies[REPLY_RECEIVE_TIMEOUT], (unsigned long long)c->overloaded,
+		  (unsigned long long)c->replies[REPLY_NO_MEMORY], (unsigned long long)c->spilled);
 	broker_fini(b);
 	free(b);
 	return 0;

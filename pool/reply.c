@@ -15,6 +15,8 @@ static const struct reply_text texts[REPLY_COUNT] = {
 			      "Access denied.\n"),
 	[REPLY_NO_FILE] = TEXT(404, "404 Not Found", "no such script", "Content-Type: text/html; charset=UTF-8\r\n",
 			       "No input file specified.\n"),
+	[REPLY_RECEIVE_TIMEOUT] = TEXT(408, "408 Request Timeout", "request.receive_timeout", PLAIN,
+				       "408 Request Timeout: the request did not come in time.\n"),
 	[REPLY_BODY_TOO_LARGE] = TEXT(413, "413 Content Too Large", "request.max_body", PLAIN,
 				      "413 Content Too Large: the request body is over the limit.\n"),
 	[REPLY_PARAMS_TOO_LARGE] =
@@ -27,6 +29,7 @@ static const struct reply_text texts[REPLY_COUNT] = {
 	[REPLY_DRAINING] = BUSY("draining", "the service is stopping."),
 	[REPLY_NO_WORKER] = BUSY("no worker starts", "no worker can be started."),
 	[REPLY_NO_SPACE] = BUSY("request.spool_dir", "the request body cannot be stored."),
+	[REPLY_NO_MEMORY] = BUSY("mpxs.buffer_size", "this connection has too much to hold."),
 	[REPLY_TERMINATE_TIMEOUT] = TEXT(504, "504 Gateway Timeout", "request_terminate_timeout", PLAIN,
 					 "504 Gateway Timeout: the script ran for too long.\n"),
 };

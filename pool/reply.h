@@ -7,6 +7,7 @@ enum reply {
 	REPLY_BAD_REQUEST,       /* 400 */
 	REPLY_DENIED,            /* 403, php-fpm's text */
 	REPLY_NO_FILE,           /* 404, php-cgi's text */
+	REPLY_RECEIVE_TIMEOUT,   /* 408 */
 	REPLY_BODY_TOO_LARGE,    /* 413 */
 	REPLY_PARAMS_TOO_LARGE,  /* 431 */
 	REPLY_WORKER_LOST,       /* 502 */
@@ -15,6 +16,7 @@ enum reply {
 	REPLY_DRAINING,          /* 503 */
 	REPLY_NO_WORKER,         /* 503: none starts */
 	REPLY_NO_SPACE,          /* 503: the body cannot be stored */
+	REPLY_NO_MEMORY,         /* 503: mpxs.buffer_size */
 	REPLY_TERMINATE_TIMEOUT, /* 504 */
 	REPLY_COUNT,
 };

@@ -16,6 +16,8 @@ enum {
 	FREE_REQUESTS_MAX = 256,
 	KEEP_BYTES = 16384, /* what a recycled request keeps of each buffer */
 	UNDELIVERED_MAX = 16, /* workers that could not take one request */
+	STREAM_RECORD_BYTES = OUTPUT_TURN_BYTES - RECORD_HEADER_LEN,
+	LEAST_ANSWER_BYTES = 16384,
 	STATUS_CLIENT_GONE = 499, /* nginx's number; in the access log only */
 };
 
@@ -52,6 +54,17 @@ static void enter_queue(struct request *r)
 		arm_queue_timer(b);
 }
 
+static void arm_receive_timer(struct broker *b)
+{
+	struct list *first = list_first(&b->requests[REQUEST_RECEIVING]);
+	int64_t limit_us = b->settings->request_receive_timeout_ms * 1000;
+
+	if (first && limit_us > 0) {
+		const struct request *r = container_of(first, struct request, place.node);
+		broker_arm(b, &b->receive_timer, (double)(r->progress_us + limit_us - broker_now_us()) / 1e6 + 1e-3);
+	}
+}
+
 static void request_move(struct request *r, enum request_state to)
 {
 	struct broker *b = r->broker;
@@ -85,7 +98,7 @@ static struct request *request_alloc(struct broker *b)
 	struct request *r = calloc(1, sizeof *r);
 	if (r) {
 		buf_init(&r->params);
-		buf_init(&r->out);
+		answer_init(&r->answer);
 		spool_init(&r->body);
 	}
 	return r;
@@ -109,13 +122,70 @@ struct request *request_new(struct broker *b, struct conn *conn, uint16_t id)
 	r->worker_pid = 0;
 	r->queue_length = 0;
 	r->queued_us = r->dispatched_us = 0;
-	r->begun_us = broker_now_us();
+	r->held_bytes = 0;
+	r->begun_us = r->progress_us = broker_now_us();
 	r->begun = (time_t)ev_now(b->loop);
 	list_init(&r->place.node);
 	list_add_tail(&b->requests[REQUEST_RECEIVING], &r->place.node);
 	list_add_tail(&conn->requests, &r->of_conn);
 	b->counters.accepted++;
+	if (!ev_is_active(&b->receive_timer))
+		arm_receive_timer(b);
 	return r;
+}
+
+void request_account(struct request *r)
+{
+	size_t now = buf_len(&r->params) + buf_len(&r->body.memory) + answer_memory(&r->answer);
+	bool has_file = r->answer.file.fd >= 0;
+
+	r->broker->spool_count += has_file - r->has_answer_file;
+	r->has_answer_file = has_file;
+	r->conn->held_bytes += now - r->held_bytes;
+	r->held_bytes = now;
+}
+
+/* It has been told everything, or has gone. */
+static void leave_conn(struct request *r)
+{
+	struct conn *c = r->conn;
+
+	mux_finish(&c->mux, &r->stream);
+	list_remove(&r->of_conn);
+	list_remove(&r->answer.turn);
+	c->held_bytes -= r->held_bytes;
+	r->held_bytes = 0;
+	r->conn = NULL;
+}
+
+/* ---- RECEIVING ---- */
+
+/* The list's order is that of the deadlines. */
+void request_on_progress(struct request *r)
+{
+	struct list *receiving = &r->broker->requests[REQUEST_RECEIVING];
+
+	assert(r->state == REQUEST_RECEIVING);
+	if (!r->params_done)
+		return;
+	r->progress_us = broker_now_us();
+	list_remove(&r->place.node);
+	list_add_tail(receiving, &r->place.node);
+}
+
+void request_on_receive_timer(struct broker *b)
+{
+	int64_t limit_us = b->settings->request_receive_timeout_ms * 1000;
+	int64_t now_us = broker_now_us();
+	struct list *first;
+
+	while ((first = list_first(&b->requests[REQUEST_RECEIVING])) != NULL) {
+		struct request *r = container_of(first, struct request, place.node);
+		if (r->progress_us + limit_us > now_us)
+			break;
+		request_reply(r, REPLY_RECEIVE_TIMEOUT);
+	}
+	arm_receive_timer(b);
 }
 
 /* ---- the access log ---- */
@@ -149,7 +219,21 @@ static void request_log(struct request *r)
 
 /* ---- ends ---- */
 
-/* END_REQUEST is in out: what is left is to flush it. */
+/* What was appended to the answer is to be written at the end of the turn. */
+static void request_offer(struct request *r)
+{
+	struct broker *b = r->broker;
+
+	if (!answer_settle(&r->answer, b->settings->request_spool_dir))
+		log_limited(&b->spill_gate, 1000, LOG_LEVEL_WARNING,
+			    "cannot store an answer in request.spool_dir %s: %s; it waits for its slow reader instead",
+			    b->settings->request_spool_dir, strerror(errno));
+	request_account(r);
+	output_offer(&r->conn->output, &r->answer);
+	conn_flush_soon(r->conn);
+}
+
+/* END_REQUEST is in the answer: what is left is to flush it. */
 static void request_ended(struct request *r)
 {
 	struct conn *c = r->conn;
@@ -160,54 +244,72 @@ static void request_ended(struct request *r)
 	request_move(r, REQUEST_DRAINING);
 	if (r->stream.input != MUX_INPUT_CLOSED)
 		c->unread = true;
-	mux_finish(&c->mux, &r->stream);
+	mux_answered(&r->stream);
+	request_offer(r);
 }
 
-static void request_end_now(struct request *r)
-{
-	struct conn *c = r->conn;
-
-	request_ended(r);
-	conn_flush(c);
-}
-
-static bool append_end(struct request *r, uint32_t app_status, bool had_output)
+static bool append_end(struct request *r, uint32_t app_status)
 {
 	uint16_t id = r->stream.id;
-	return (!had_output || record_append_stream_end(&r->out, FCGI_STDOUT, id)) &&
-	       record_append_end(&r->out, id, app_status, FCGI_REQUEST_COMPLETE);
+	struct buf *out = answer_sink(&r->answer);
+
+	return record_append_stream_end(out, FCGI_STDOUT, id) &&
+	       record_append_end(out, id, app_status, FCGI_REQUEST_COMPLETE);
+}
+
+/* In records of which none keeps others waiting for long. */
+static bool append_stream(struct request *r, uint8_t type, const void *data, size_t len)
+{
+	struct buf *out = answer_sink(&r->answer);
+	const uint8_t *at = data;
+
+	for (size_t n; len > 0; at += n, len -= n) {
+		n = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
+		if (!record_append_stream(out, type, r->stream.id, at, n))
+			return false;
+	}
+	return true;
 }
 
 void request_reply_with(struct request *r, int status, const char *headers, const char *body)
 {
-	struct buf *out = &r->out;
-	uint16_t id = r->stream.id;
-
 	assert(!r->answering && !r->ended && r->conn);
 	r->broker->counters.replied++;
 	r->status = (int16_t)status;
 	r->worker_pid = 0;
-	if (!record_append_stream(out, FCGI_STDOUT, id, headers, strlen(headers)) ||
-	    !record_append_stream(out, FCGI_STDOUT, id, body, strlen(body)) || !append_end(r, 0, true))
+	if (!append_stream(r, FCGI_STDOUT, headers, strlen(headers)) ||
+	    !append_stream(r, FCGI_STDOUT, body, strlen(body)) || !append_end(r, 0))
 		conn_close(r->conn, "out of memory");
 	else
-		request_end_now(r);
+		request_ended(r);
 }
 
 void request_reply(struct request *r, enum reply reply)
 {
 	const struct reply_text *text = reply_text(reply);
+
+	r->broker->counters.replies[reply]++;
 	request_reply_with(r, text->status, text->text, "");
 }
 
-/* The answer cannot be completed. What there is of it is sent, then a record
- * of an impossible version, and the connection is closed: an unbuffered nginx
- * takes a plain end of file, even a well-formed END_REQUEST with an error in
- * it, for the end of a good answer. */
-static void request_cut(struct request *r, const char *reason)
+/* On a connection that others use, too, the request alone is marked as failed.
+ * On one of its own a record of an impossible version comes, and the connection
+ * is closed: an unbuffered nginx takes a plain end of file, even a well-formed
+ * END_REQUEST with an error in it, for the end of a good answer. */
+static bool append_failure(struct request *r)
 {
 	static const uint8_t poison[RECORD_HEADER_LEN] = {0};
-	struct conn *c = r->conn;
+	struct buf *out = answer_sink(&r->answer);
+
+	if (conn_is_shared(r->conn))
+		return record_append_broken_end(out, r->stream.id);
+	r->conn->closing = true;
+	return buf_append(out, poison, sizeof poison);
+}
+
+/* The answer cannot be completed: what there is of it is sent, and that. */
+static void request_cut(struct request *r, const char *reason)
+{
 	struct worker *w = r->worker;
 
 	r->broker->counters.cut++;
@@ -215,12 +317,22 @@ static void request_cut(struct request *r, const char *reason)
 	r->worker = NULL;
 	if (w && w->request == r)
 		worker_abort(w);
-	if (!buf_append(&r->out, poison, sizeof poison)) {
-		conn_close(c, "out of memory");
-		return;
-	}
-	c->keep = false;
-	request_end_now(r);
+	if (append_failure(r))
+		request_ended(r);
+	else
+		conn_close(r->conn, "out of memory");
+}
+
+void request_on_unreadable(struct request *r)
+{
+	log_limited(&r->broker->spill_gate, 1000, LOG_LEVEL_ERROR, "an answer cannot be read back: %s", strerror(errno));
+	answer_drop(&r->answer);
+	if (!r->ended)
+		request_cut(r, "it cannot be read back");
+	else if (append_failure(r))
+		request_offer(r);
+	else
+		conn_close(r->conn, "out of memory");
 }
 
 void request_fail(struct request *r, enum reply reply)
@@ -236,7 +348,7 @@ void request_on_client_gone(struct request *r)
 {
 	struct worker *w = r->worker;
 
-	list_remove(&r->of_conn);
+	leave_conn(r);
 	if (r->state == REQUEST_QUEUED)
 		r->broker->counters.cancelled_queued++;
 	if (r->state == REQUEST_RUNNING) {
@@ -249,37 +361,53 @@ void request_on_client_gone(struct request *r)
 	if (w)
 		worker_abort(w);
 	r->worker = NULL;
-	r->conn = NULL;
 	request_move(r, REQUEST_DEAD);
 }
 
 void request_on_flushed(struct request *r)
 {
-	assert(r->ended && buf_len(&r->out) == 0);
-	list_remove(&r->of_conn);
-	r->conn = NULL;
+	assert(r->ended && answer_is_empty(&r->answer));
+	leave_conn(r);
 	request_move(r, REQUEST_DEAD);
 }
 
-/* FastCGI 1.0, section 5.4: answered with END_REQUEST as soon as possible. */
+/* Whether only the rest of its END_REQUEST is to be written. */
+static bool is_at_its_end(const struct request *r)
+{
+	return r->ended && r->answer.cut > 0 && answer_memory(&r->answer) == r->answer.cut && !r->answer.spilling;
+}
+
+/* FastCGI 1.0, section 5.4: answered with END_REQUEST as soon as possible. It
+ * goes with the records of no request, before everybody's next turn; a record
+ * of the answer that was begun precedes it. */
 void request_on_abort(struct request *r)
 {
+	struct conn *c = r->conn;
 	struct worker *w = r->worker;
 
-	if (r->ended)
+	if (is_at_its_end(r))
 		return;
 	if (r->state == REQUEST_QUEUED)
 		r->broker->counters.cancelled_queued++;
+	r->worker = NULL;
 	if (w) {
 		r->broker->counters.cancelled_running++;
 		worker_abort(w);
 	}
 	if (r->status == 0)
 		r->status = STATUS_CLIENT_GONE;
-	if (append_end(r, 0, r->answering))
-		request_end_now(r);
-	else
-		conn_close(r->conn, "out of memory");
+	if (r->stream.input != MUX_INPUT_CLOSED)
+		c->unread = true;
+	if (!record_append_end(&c->output.ctl, r->stream.id, 0, FCGI_REQUEST_COMPLETE)) {
+		conn_close(c, "out of memory");
+		return;
+	}
+	answer_drop(&r->answer);
+	if (!r->ended)
+		request_ended(r);
+	conn_flush_soon(c);
+	if (answer_is_empty(&r->answer))
+		request_on_flushed(r);
 }
 
 /* ---- QUEUED ---- */
@@ -436,32 +564,48 @@ void request_on_stdout(struct request *r, const uint8_t *data, size_t len)
 		r->answering = true;
 		r->status = parse_status(data, len);
 	}
-	if (!record_append_stream(&r->out, FCGI_STDOUT, r->stream.id, data, len))
+	if (append_stream(r, FCGI_STDOUT, data, len))
+		request_offer(r);
+	else
 		request_cut(r, "out of memory");
 }
 
 void request_on_stderr(struct request *r, const uint8_t *data, size_t len)
 {
-	if (!record_append_stream(&r->out, FCGI_STDERR, r->stream.id, data, len))
+	if (append_stream(r, FCGI_STDERR, data, len))
+		request_offer(r);
+	else
 		request_cut(r, "out of memory");
 }
 
+/* Where the connection has no memory left, each answer may still have some. */
 bool request_output_full(const struct request *r)
 {
-	return buf_len(&r->out) >= (size_t)r->broker->settings->response_buffer_bytes;
+	const struct pool_settings *s = r->broker->settings;
+	size_t bytes = (size_t)s->response_buffer_bytes;
+
+	if (bytes > LEAST_ANSWER_BYTES && conn_is_over_memory(r->conn))
+		bytes = LEAST_ANSWER_BYTES;
+	return answer_is_full(&r->answer, bytes, s->response_spool_bytes);
+}
+
+bool request_spill(struct request *r)
+{
+	if (r->answer.spilling || r->broker->settings->response_spool_bytes == 0 ||
+	    !frontend_has_descriptor(r->broker))
+		return false;
+	answer_spill(&r->answer);
+	return true;
 }
 
 void request_on_end(struct request *r, uint32_t app_status)
 {
 	r->broker->counters.finished++;
 	r->worker = NULL;
-	if (!append_end(r, app_status, true)) {
+	if (append_end(r, app_status))
+		request_ended(r);
+	else
 		request_cut(r, "out of memory");
-		return;
-	}
-	struct conn *c = r->conn;
-	request_ended(r);
-	conn_flush_soon(c);
 }
 
 void request_on_undelivered(struct request *r)
@@ -503,18 +647,18 @@ void request_on_worker_lost(struct request *r)
 
 static void request_recycle(struct broker *b, struct request *r)
 {
-	if (r->body.fd >= 0)
-		b->spool_count--;
+	b->spool_count -= (r->body.fd >= 0) + r->has_answer_file;
+	r->has_answer_file = false;
 	list_remove(&r->place.node);
 	if (b->free_request_count >= FREE_REQUESTS_MAX) {
 		buf_fini(&r->params);
-		buf_fini(&r->out);
+		answer_fini(&r->answer);
 		spool_fini(&r->body);
 		free(r);
 		return;
 	}
 	buf_reset(&r->params, KEEP_BYTES);
-	buf_reset(&r->out, KEEP_BYTES);
+	answer_reset(&r->answer, KEEP_BYTES);
 	spool_reset(&r->body, KEEP_BYTES);
 	list_add_head(&b->free_requests, &r->place.node);
 	b->free_request_count++;

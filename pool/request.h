@@ -20,6 +20,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "pool/answer.h"
 #include "pool/meta.h"
 #include "pool/queue.h"
 #include "pool/reply.h"
@@ -54,18 +55,21 @@ struct request {
 	struct meta meta;  /* points into params */
 	struct slice path_info; /* what PHP must get as PATH_INFO; absent: as sent */
 	struct spool body;
-	struct buf out; /* whole records for the client */
+	struct answer answer; /* on its way to the client */
+	size_t held_bytes; /* its part of conn.held_bytes */
+	bool has_answer_file; /* and that one of broker.spool_count */
 
 	uint8_t attempts;    /* times that a worker was given it */
 	uint8_t undelivered; /* times that one could not take it */
 	bool params_done;   /* meta is valid */
 	bool hides_translated; /* PATH_TRANSLATED is not passed on */
 	bool answering;     /* bytes of the answer have come from a worker */
-	bool ended;         /* END_REQUEST is in out */
+	bool ended;         /* END_REQUEST is in the answer */
 	int16_t status;     /* of the answer; 0: not yet known */
 	pid_t worker_pid;   /* who answered, for the access log */
 	int64_t queue_length; /* how many were waiting before it */
 	int64_t begun_us, queued_us, dispatched_us;
+	int64_t progress_us; /* RECEIVING: begun, or the last bytes of its body came */
 	int64_t lost_us; /* when its worker was lost; valid with attempts > 0 */
 	time_t begun;
 };
@@ -75,7 +79,7 @@ struct request *request_new(struct broker *b, struct conn *conn, uint16_t id);
 
 /* It is complete: waits for a worker, or is refused where that is in vain. */
 void request_enqueue(struct request *r);
-/* FCGI_ABORT_REQUEST. */
+/* FCGI_ABORT_REQUEST: it is ended at once, whatever was still to be sent. */
 void request_on_abort(struct request *r);
 /* The connection is closed; r is no longer on it afterwards. */
 void request_on_client_gone(struct request *r);
@@ -84,8 +88,8 @@ void request_on_client_gone(struct request *r);
 void request_reply(struct request *r, enum reply reply);
 /* headers: with the empty line behind them. */
 void request_reply_with(struct request *r, int status, const char *headers, const char *body);
-/* The same if nothing was sent yet; else the client's connection is closed,
- * since a short answer must never look complete. */
+/* The same if nothing was sent yet; else the request is marked as failed, or
+ * the connection closed: a short answer must never look complete. */
 void request_fail(struct request *r, enum reply reply);
 
 /* The queue's first request goes to an idle worker: writes all of what
@@ -104,13 +108,22 @@ void request_on_undelivered(struct request *r);
 /* The worker is gone in mid-request. */
 void request_on_worker_lost(struct request *r);
 
-/* All of out has been written: called by the connection. */
+/* All of the answer has been written, or its rest cannot be read back from its
+ * file: called by the connection. */
 void request_on_flushed(struct request *r);
+void request_on_unreadable(struct request *r);
 /* True while the worker must not be read from: the client is slow. */
 bool request_output_full(const struct request *r);
+/* Others want its worker: what comes goes to a file. False: that may not be. */
+bool request_spill(struct request *r);
+/* Its memory has changed. */
+void request_account(struct request *r);
+/* Bytes of its body have come. */
+void request_on_progress(struct request *r);
 
-/* The queue's time limit. */
+/* The queue's time limit, and that of RECEIVING. */
 void request_on_queue_timer(struct broker *b);
+void request_on_receive_timer(struct broker *b);
 /* Answers all that wait. */
 void request_refuse_queued(struct broker *b, enum reply reply);
 /* Recycles what died in this turn. */

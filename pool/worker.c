@@ -20,6 +20,7 @@
 
 enum {
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
+	RELIEF_MS = 100, /* how long a slow reader may hold up a worker that others want */
 	READS_AFTER_DEATH = 16, /* more than a socket holds */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
 	LOG_EXIT_BYTES = 3072,
@@ -425,13 +426,17 @@ static void feed(struct worker *w, const uint8_t *data, size_t len)
 		break_off(w, "it sent bytes that are not FastCGI records");
 }
 
-static void pause_or_flush(struct worker *w, struct request *r)
+static void pause_if_full(struct worker *w, struct request *r)
 {
-	if (w->request != r || !r)
-		return; /* it ended in this batch and has been flushed */
-	conn_flush_soon(r->conn);
-	if (request_output_full(r))
-		ev_io_stop(w->broker->loop, &w->wire.read_io);
+	struct broker *b = w->broker;
+
+	if (w->request != r || !r || !request_output_full(r))
+		return;
+	ev_io_stop(b->loop, &w->wire.read_io);
+	w->paused_us = broker_now_us();
+	r->conn->paused = true;
+	if (!ev_is_active(&b->relief_timer))
+		broker_arm(b, &b->relief_timer, RELIEF_MS / 1e3);
 }
 
 /* False: nothing more is there now, or the connection is gone. */
@@ -450,7 +455,7 @@ static bool read_once(struct worker *w)
 		return false;
 	}
 	feed(w, b->scratch, (size_t)n);
-	pause_or_flush(w, r);
+	pause_if_full(w, r);
 	return w->wire.fd >= 0;
 }
 
@@ -469,6 +474,40 @@ static void on_worker_writable(struct ev_loop *loop, struct ev_io *io, int event
 	/* If it is broken the read side tells: an answer may be there already. */
 	if (wire_send(&w->wire, w->request) == WIRE_NO_BODY)
 		give_up_body(w);
+}
+
+bool worker_is_paused(const struct worker *w)
+{
+	return w->wire.fd >= 0 && w->state == WORKER_BUSY && !ev_is_active(&w->wire.read_io);
+}
+
+static void relieve(struct worker *w)
+{
+	struct broker *b = w->broker;
+
+	if (broker_now_us() - w->paused_us < RELIEF_MS * INT64_C(1000) || !request_spill(w->request))
+		return;
+	b->counters.spilled++;
+	log_debug("child %d is held up by a slow reader: the rest of its answer goes to a file", (int)w->pid);
+	worker_resume(w);
+}
+
+/* Only while requests wait: a file costs more than a wait that nobody feels. */
+void worker_on_relief_timer(struct broker *b)
+{
+	struct list *node, *tmp;
+	bool any = false;
+
+	list_each(node, tmp, &b->workers[WORKER_BUSY]) {
+		struct worker *w = container_of(node, struct worker, node);
+		if (!worker_is_paused(w) || !w->request)
+			continue;
+		any = true;
+		if (b->queue.length > 0)
+			relieve(w);
+	}
+	if (any)
+		broker_arm(b, &b->relief_timer, RELIEF_MS / 1e3);
 }
 
 void worker_resume(struct worker *w)

@@ -67,6 +67,7 @@ struct worker {
 	int64_t started_us;
 	int64_t idle_since_us; /* IDLE only */
 	int64_t proven_us; /* when it last answered a probe */
+	int64_t paused_us; /* since when it is paused */
 	char last_request[768];            /* what it ran when it was lost */
 	struct words words;
 };
@@ -84,8 +85,12 @@ bool worker_is_proven(const struct worker *w, int64_t since_us);
 void worker_prove(struct worker *w);
 /* The client of its request has gone: ends the script at its next output. */
 void worker_abort(struct worker *w);
-/* The client took bytes: reading goes on where it was paused. */
+/* Whether it is not read from, since its request's answer waits for the client. */
+bool worker_is_paused(const struct worker *w);
+/* The client took bytes: reading goes on. */
 void worker_resume(struct worker *w);
+/* Paused workers that others wait for are relieved: their answers spill. */
+void worker_on_relief_timer(struct broker *b);
 /* SIGTERM, then SIGKILL. reason: for the log's debug lines. */
 void worker_stop(struct worker *w, const char *reason);
 /* By its process; NULL: it is none. */

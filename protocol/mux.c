@@ -1,11 +1,16 @@
 #include "protocol/mux.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "protocol/params.h"
 
-enum { BEGIN_LEN = 8 };
+enum {
+	BEGIN_LEN = 8,
+	VALUES_MAX_BYTES = 4096, /* many times what there is to ask */
+	BUCKET_STREAMS = 4,      /* on average, before there are more buckets */
+};
 
 /* What a handler of pieces says when the piece is nothing to tell about. */
 #define QUIET MUX_NEED_MORE
@@ -28,16 +33,65 @@ void mux_init(struct mux *m, const struct mux_limits *limits)
 {
 	*m = (struct mux){.limits = limits};
 	record_reader_init(&m->reader);
-	list_init(&m->streams);
+	list_init(&m->bucket);
 	buf_init(&m->values);
+}
+
+/* ---- the streams by id ---- */
+
+static struct list *bucket_at(struct mux *m, uint32_t i)
+{
+	return m->buckets ? &m->buckets[i] : &m->bucket;
+}
+
+static struct list *bucket_of(const struct mux *m, uint16_t id)
+{
+	return bucket_at((struct mux *)m, id & m->bucket_mask);
+}
+
+static void move_streams(struct mux *m, struct list *from)
+{
+	struct list *node;
+
+	while ((node = list_first(from)) != NULL) {
+		list_remove(node);
+		list_add_head(bucket_of(m, container_of(node, struct mux_stream, node)->id), node);
+	}
+}
+
+/* Without memory for them the chains grow longer, and nothing else happens. */
+static void add_buckets(struct mux *m)
+{
+	uint32_t old_count = m->bucket_mask + 1, count = old_count * 8;
+	struct list *old = m->buckets;
+	struct list *buckets = malloc(count * sizeof(*buckets));
+
+	if (!buckets)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		list_init(&buckets[i]);
+	m->buckets = buckets;
+	m->bucket_mask = count - 1;
+	if (!old)
+		move_streams(m, &m->bucket);
+	for (uint32_t i = 0; old && i < old_count; i++)
+		move_streams(m, &old[i]);
+	free(old);
 }
 
 void mux_fini(struct mux *m)
 {
-	struct list *node, *tmp;
+	struct list *node;
 
-	list_each(node, tmp, &m->streams) list_remove(node);
+	for (uint32_t i = 0; i <= m->bucket_mask; i++) {
+		while ((node = list_first(bucket_at(m, i))) != NULL)
+			list_remove(node);
+	}
+	free(m->buckets);
+	m->buckets = NULL;
+	m->bucket_mask = 0;
 	m->stream_count = 0;
+	m->waiting = false;
 	buf_fini(&m->values);
 }
 
@@ -46,8 +100,17 @@ void mux_open(struct mux *m, struct mux_stream *stream, uint16_t id)
 	stream->id = id;
 	stream->input = MUX_INPUT_PARAMS;
 	list_init(&stream->node);
-	list_add_tail(&m->streams, &stream->node);
-	m->stream_count++;
+	/* The newest first: most of what comes is for it. */
+	list_add_head(bucket_of(m, id), &stream->node);
+	if (++m->stream_count > 1 || id != 1)
+		m->multiplexes = true;
+	if (m->stream_count > (m->bucket_mask + 1) * BUCKET_STREAMS)
+		add_buckets(m);
+}
+
+void mux_answered(struct mux_stream *stream)
+{
+	stream->input = MUX_INPUT_ANSWERED;
 }
 
 void mux_finish(struct mux *m, struct mux_stream *stream)
@@ -61,14 +124,14 @@ void mux_finish(struct mux *m, struct mux_stream *stream)
 
 bool mux_idle(const struct mux *m)
 {
-	return list_empty(&m->streams) && record_reader_at_border(&m->reader);
+	return m->stream_count == 0 && !m->waiting && record_reader_at_border(&m->reader);
 }
 
 static struct mux_stream *find_stream(const struct mux *m, uint16_t id)
 {
 	struct list *node, *tmp;
 
-	list_each(node, tmp, &m->streams)
+	list_each(node, tmp, bucket_of(m, id))
 	{
 		struct mux_stream *stream = container_of(node, struct mux_stream, node);
 
@@ -76,6 +139,11 @@ static struct mux_stream *find_stream(const struct mux *m, uint16_t id)
 			return stream;
 	}
 	return NULL;
+}
+
+bool mux_is_waiting(const struct mux *m)
+{
+	return m->waiting && find_stream(m, m->waiting_id);
 }
 
 static enum mux_event bad(struct mux_item *item, const char *reason)
@@ -88,24 +156,14 @@ static enum mux_event refuse(uint8_t protocol_status, struct buf *out, struct mu
 {
 	if (!record_append_end(out, item->id, 0, protocol_status))
 		return bad(item, "out of memory");
+	item->status = protocol_status;
 	return MUX_REFUSED;
 }
 
-static enum mux_event on_begin(struct mux *m, const struct record_piece *piece, struct buf *out, struct mux_item *item)
+static enum mux_event admit(struct mux *m, struct buf *out, struct mux_item *item)
 {
 	struct record_begin begin;
 
-	if (piece->header.content_len != BEGIN_LEN)
-		return bad(item, "BEGIN_REQUEST body is not 8 bytes");
-	if (piece->first) {
-		if (find_stream(m, item->id))
-			return bad(item, "BEGIN_REQUEST for an id that is open");
-		m->begin_have = 0;
-	}
-	memcpy(m->begin + m->begin_have, piece->data, piece->len);
-	m->begin_have += (uint8_t)piece->len;
-	if (!piece->last)
-		return QUIET;
 	record_begin_decode(m->begin, &begin);
 	item->keep_conn = begin.flags & FCGI_KEEP_CONN;
 	if (begin.role != FCGI_RESPONDER)
@@ -115,12 +173,42 @@ static enum mux_event on_begin(struct mux *m, const struct record_piece *piece, 
 	return MUX_BEGIN;
 }
 
+static enum mux_event on_begin(struct mux *m, const struct record_piece *piece, struct buf *out, struct mux_item *item)
+{
+	const struct mux_stream *stream;
+
+	if (piece->header.content_len != BEGIN_LEN)
+		return bad(item, "BEGIN_REQUEST body is not 8 bytes");
+	stream = find_stream(m, item->id);
+	if (stream && stream->input != MUX_INPUT_ANSWERED)
+		return bad(item, "BEGIN_REQUEST for an id that is open");
+	if (piece->first)
+		m->begin_have = 0;
+	memcpy(m->begin + m->begin_have, piece->data, piece->len);
+	m->begin_have += (uint8_t)piece->len;
+	if (!piece->last)
+		return QUIET;
+	m->waiting = stream != NULL;
+	m->waiting_id = item->id;
+	return stream ? MUX_WAIT : admit(m, out, item);
+}
+
+/* A BEGIN_REQUEST that had to wait for its id. */
+static enum mux_event on_waiting(struct mux *m, struct buf *out, struct mux_item *item)
+{
+	*item = (struct mux_item){.id = m->waiting_id};
+	if (find_stream(m, m->waiting_id))
+		return MUX_WAIT;
+	m->waiting = false;
+	return admit(m, out, item);
+}
+
 static enum mux_event on_params(struct mux *m, const struct record_piece *piece, struct mux_item *item)
 {
 	struct mux_stream *stream = find_stream(m, item->id);
 	bool empty = piece->header.content_len == 0;
 
-	if (!stream)
+	if (!stream || stream->input == MUX_INPUT_ANSWERED)
 		return QUIET;
 	if (stream->input != MUX_INPUT_PARAMS)
 		return empty ? QUIET : bad(item, "PARAMS after their end");
@@ -139,7 +227,7 @@ static enum mux_event on_stdin(struct mux *m, const struct record_piece *piece, 
 	struct mux_stream *stream = find_stream(m, item->id);
 	bool empty = piece->header.content_len == 0;
 
-	if (!stream)
+	if (!stream || stream->input == MUX_INPUT_ANSWERED)
 		return QUIET;
 	if (stream->input == MUX_INPUT_PARAMS)
 		return bad(item, "STDIN before the end of PARAMS");
@@ -170,15 +258,21 @@ static bool is_name(const struct param *p, const char *name)
 	return p->name_len == strlen(name) && memcmp(p->name, name, p->name_len) == 0;
 }
 
+static bool asks(const struct asked *asked, enum value v)
+{
+	for (unsigned i = 0; i < asked->count; i++)
+		if (asked->order[i] == v)
+			return true;
+	return false;
+}
+
 static void ask(struct asked *asked, const struct param *p)
 {
 	for (enum value v = 0; v < VALUE_COUNT; v++) {
 		if (!is_name(p, value_names[v]))
 			continue;
-		for (unsigned i = 0; i < asked->count; i++)
-			if (asked->order[i] == v)
-				return;
-		asked->order[asked->count++] = v;
+		if (!asks(asked, v))
+			asked->order[asked->count++] = v;
 	}
 }
 
@@ -242,6 +336,8 @@ static enum mux_event on_get_values(struct mux *m, const struct record_piece *pi
 
 	if (item->id != FCGI_NULL_REQUEST_ID)
 		return bad(item, "GET_VALUES with a request id");
+	if (piece->header.content_len > VALUES_MAX_BYTES)
+		return bad(item, "GET_VALUES asks for too much");
 	if (!piece->first || !piece->last) {
 		if (!buf_append(&m->values, piece->data, piece->len))
 			return bad(item, "out of memory");
@@ -252,6 +348,8 @@ static enum mux_event on_get_values(struct mux *m, const struct record_piece *pi
 	}
 	if (!parse_values(block, len, &asked))
 		return bad(item, "malformed pairs in GET_VALUES");
+	if (asks(&asked, VALUE_MPXS_CONNS))
+		m->multiplexes = true;
 	answered = answer_values(m, &asked, out);
 	buf_fini(&m->values);
 	return answered ? MUX_REPLIED : bad(item, "out of memory");
@@ -303,6 +401,8 @@ enum mux_event mux_next(struct mux *m, const uint8_t **in, size_t *len, struct b
 	struct record_piece piece;
 	enum record_result result;
 
+	if (m->waiting)
+		return on_waiting(m, out, item);
 	while ((result = record_reader_next(&m->reader, in, len, &piece)) == RECORD_PIECE) {
 		enum mux_event event;
 

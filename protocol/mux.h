@@ -5,9 +5,13 @@
  * caller's requests and owned by the caller.
  *
  *     a stream's input:  PARAMS ──empty PARAMS──► STDIN ──empty STDIN──► CLOSED
+ *                           └──────────mux_answered()──────┴────────────────┴──► ANSWERED
  *
  * Rules (FastCGI 1.0, sections 3 to 5): records for ids that are not open are
- * ignored (3.3); an id is open from BEGIN_REQUEST until mux_finish(). */
+ * ignored (3.3), and so are those for answered ones, except ABORT_REQUEST; an
+ * id is open from BEGIN_REQUEST until mux_finish(). One that begins again
+ * while its answer is still to be sent waits for that; one that begins again
+ * while it is still to be answered is an error. */
 #ifndef H2FPM_PROTOCOL_MUX_H
 #define H2FPM_PROTOCOL_MUX_H
 
@@ -19,10 +23,10 @@
 #include "protocol/list.h"
 #include "protocol/record.h"
 
-enum mux_input { MUX_INPUT_PARAMS, MUX_INPUT_STDIN, MUX_INPUT_CLOSED };
+enum mux_input { MUX_INPUT_PARAMS, MUX_INPUT_STDIN, MUX_INPUT_CLOSED, MUX_INPUT_ANSWERED };
 
 struct mux_stream {
-	struct list node; /* on mux.streams while open */
+	struct list node; /* in a bucket of the mux while open */
 	uint16_t id;
 	enum mux_input input;
 };
@@ -37,10 +41,18 @@ struct mux_limits {
 struct mux {
 	struct record_reader reader;
 	const struct mux_limits *limits;
-	struct list streams;
+	/* The streams by id: one bucket, and an array when they are many. */
+	struct list bucket;
+	struct list *buckets; /* NULL, or bucket_mask + 1 of them */
+	uint32_t bucket_mask;
 	uint32_t stream_count;
 	uint8_t begin[8]; /* the body of a BEGIN_REQUEST cut into pieces */
 	uint8_t begin_have;
+	bool waiting;        /* such a body is whole, but its id is still in use */
+	uint16_t waiting_id;
+	/* The peer has shown that it puts several requests on a connection: by
+	 * two at one time, by an id other than 1, or by asking FCGI_MPXS_CONNS. */
+	bool multiplexes;
 	struct buf values; /* the body of a GET_VALUES; empty otherwise */
 };
 
@@ -53,7 +65,8 @@ enum mux_event {
 	MUX_STDIN_END,   /* stream */
 	MUX_ABORT,       /* stream: the client gives the request up */
 	MUX_REPLIED,     /* an answer was appended to out */
-	MUX_REFUSED,     /* so was the refusal of a request: id, keep_conn */
+	MUX_REFUSED,     /* so was the refusal of a request: id, keep_conn, status */
+	MUX_WAIT,        /* for mux_finish() of the id: it comes again until then */
 	MUX_BAD,         /* reason: the connection must be closed */
 };
 
@@ -61,6 +74,7 @@ struct mux_item {
 	struct mux_stream *stream;
 	uint16_t id;
 	bool keep_conn;
+	uint8_t status; /* FCGI_CANT_MPX_CONN, FCGI_OVERLOADED, FCGI_UNKNOWN_ROLE */
 	const uint8_t *data; /* points into the input */
 	size_t len;
 	const char *reason; /* a constant string */
@@ -76,8 +90,12 @@ enum mux_event mux_next(struct mux *m, const uint8_t **in, size_t *len, struct b
 
 /* Opens the id of a MUX_BEGIN; stream must stay in place until mux_finish(). */
 void mux_open(struct mux *m, struct mux_stream *stream, uint16_t id);
-/* Closes it: whatever else comes for its id is ignored. Harmless when closed. */
+/* Its answer is decided: of what else comes for it only ABORT_REQUEST is told. */
+void mux_answered(struct mux_stream *stream);
+/* Closes it: the id is free again. Harmless when closed. */
 void mux_finish(struct mux *m, struct mux_stream *stream);
+/* True while a BEGIN_REQUEST waits for its id: see MUX_WAIT. */
+bool mux_is_waiting(const struct mux *m);
 /* True when no record is half-read and no stream is open. */
 bool mux_idle(const struct mux *m);
 

@@ -123,7 +123,7 @@ def test_slow_reader_of_a_large_answer_costs_one_worker_and_bounded_memory(h2fpm
 
 
 def test_slow_reader_that_leaves_frees_its_worker(h2fpm):
-    server = h2fpm(pool={"pm.max_children": 1, "response.buffer_size": "256K"})
+    server = h2fpm(pool={"pm.max_children": 1, "response.buffer_size": "256K", "response.spool_size": 0})
     slow = slow_reader(server, "/download.php?bytes=%d" % (20 * MB))
     waiting = server.start_get("/hello.php")
     assert waiting.quiet(0.5)

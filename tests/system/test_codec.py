@@ -151,7 +151,8 @@ def test_get_values(h2fpm, when):
             conn = held.conn
         conn.send(get_values("FCGI_MAX_CONNS", "FCGI_MPXS_CONNS", "FCGI_MAX_REQS", "NO_SUCH_NAME"))
         values = read_values(conn)
-        assert values["FCGI_MPXS_CONNS"] == "0"
+        assert values["FCGI_MPXS_CONNS"] == "1"
+        assert values["FCGI_MAX_REQS"] == "128"
         assert int(values["FCGI_MAX_CONNS"]) > 0 and int(values["FCGI_MAX_REQS"]) > 0
         assert "NO_SUCH_NAME" not in values
         if held:
@@ -163,7 +164,7 @@ def test_get_values(h2fpm, when):
 def test_get_values_answers_only_what_was_asked(h2fpm):
     with h2fpm().connect() as conn:
         conn.send(get_values("FCGI_MPXS_CONNS"))
-        assert read_values(conn) == {"FCGI_MPXS_CONNS": "0"}
+        assert read_values(conn) == {"FCGI_MPXS_CONNS": "1"}
 
 
 def test_unknown_management_type_is_named(h2fpm):
@@ -188,8 +189,8 @@ def test_other_roles_are_refused(h2fpm, role):
         assert conn.closed_by_peer()
 
 
-def test_second_begin_while_one_runs_is_refused(h2fpm):
-    server = h2fpm()
+def test_second_begin_without_multiplexing_is_refused(h2fpm):
+    server = h2fpm(pool={"mpxs.max_requests": 1})
     held = Held(server)
     held.conn.send(fcgi.request(server.params(), request_id=2))
     refused = held.conn.read_response(2)

@@ -62,7 +62,7 @@ static void mux_log_text(struct mux_log *l, const void *data, size_t len)
 static void mux_log_entry(struct mux_log *l, enum mux_event event, const struct mux_item *item)
 {
 	static const char *const names[] = {"",          "begin", "params", "params-end", "stdin",
-	                                    "stdin-end", "abort", "reply",  "refused",    "bad"};
+	                                    "stdin-end", "abort", "reply",  "refused",    "wait", "bad"};
 	char line[160];
 
 	if (event == MUX_BAD)

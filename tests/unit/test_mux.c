@@ -510,6 +510,17 @@ static void test_get_values_with_an_id(void **state)
 	expect(t, "bad: GET_VALUES with a request id|");
 }
 
+static void test_get_values_too_large(void **state)
+{
+	struct talk *t = *state;
+	struct buf pairs = {0};
+
+	for (int i = 0; i < 820; i++)
+		ask(&pairs, "abc", "");
+	say_values(t, 0, &pairs);
+	expect(t, "bad: GET_VALUES asks for too much|");
+}
+
 /* The largest question, and that its memory is given back. */
 static void test_get_values_memory(void **state)
 {
@@ -517,15 +528,15 @@ static void test_get_values_memory(void **state)
 	struct buf pairs = {0};
 	struct mux_log l;
 
-	for (int i = 0; i < 13107; i++)
+	for (int i = 0; i < 819; i++)
 		ask(&pairs, "abc", "");
-	assert_int_equal(buf_len(&pairs), RECORD_MAX_CONTENT);
+	assert_int_equal(buf_len(&pairs), 4095);
 	say_values(t, 0, &pairs);
 	answer_values(t, &pairs);
 	start(t, &l);
-	mux_log_feed(&l, buf_head(&t->in), 40000);
-	assert_true(l.mux.values.cap >= 40000 - RECORD_HEADER_LEN);
-	mux_log_feed(&l, buf_head(&t->in) + 40000, buf_len(&t->in) - 40000);
+	mux_log_feed(&l, buf_head(&t->in), 4000);
+	assert_true(l.mux.values.cap >= 4000 - RECORD_HEADER_LEN);
+	mux_log_feed(&l, buf_head(&t->in) + 4000, buf_len(&t->in) - 4000);
 	assert_null(l.mux.values.data);
 	assert_int_equal(l.mux.values.cap, 0);
 	buf_reset(&t->in, SIZE_MAX);
@@ -673,6 +684,7 @@ int main(void)
 	        TALK(test_get_values_of_nothing_known),
 	        TALK(test_get_values_malformed),
 	        TALK(test_get_values_with_an_id),
+	        TALK(test_get_values_too_large),
 	        TALK(test_get_values_memory),
 	        TALK(test_idle),
 	        TALK(test_largest_record),

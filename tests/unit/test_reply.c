@@ -11,7 +11,8 @@
 
 #include "pool/reply.h"
 
-static const int statuses[REPLY_COUNT] = {400, 403, 404, 413, 431, 502, 503, 503, 503, 503, 503, 504};
+static const int statuses[REPLY_COUNT] = {400, 403, 404, 408, 413, 431, 502, 503,
+					    503, 503, 503, 503, 503, 504};
 
 static const char *body_of(const struct reply_text *r)
 {
