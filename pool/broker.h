@@ -108,6 +108,7 @@ struct broker {
 	struct queue queue;
 	struct ev_timer queue_timer;
 	struct ev_timer receive_timer;
+	struct ev_timer pace_timer;   /* some worker is read from slowly */
 	struct ev_timer relief_timer; /* some worker is held up by a slow reader */
 	struct list free_requests;
 	size_t free_request_count;

@@ -153,6 +153,12 @@ static void on_receive_timer(struct ev_loop *loop, struct ev_timer *timer, int e
 	request_on_receive_timer(container_of(timer, struct broker, receive_timer));
 }
 
+static void on_pace_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)events;
+	worker_on_pace_timer(container_of(timer, struct broker, pace_timer));
+}
+
 static void on_relief_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
 	(void)loop, (void)events;
@@ -257,6 +263,7 @@ static void init_requests(struct broker *b)
 	queue_init(&b->queue, b->settings->queue_max, b->settings->queue_timeout_ms * 1000);
 	ev_timer_init(&b->queue_timer, on_queue_timer, 0., 0.);
 	ev_timer_init(&b->receive_timer, on_receive_timer, 0., 0.);
+	ev_timer_init(&b->pace_timer, on_pace_timer, 0., 0.);
 	ev_timer_init(&b->relief_timer, on_relief_timer, 0., 0.);
 	buf_init(&b->access_lines);
 }

@@ -18,6 +18,8 @@ enum {
 	UNDELIVERED_MAX = 16, /* workers that could not take one request */
 	STREAM_RECORD_BYTES = OUTPUT_TURN_BYTES - RECORD_HEADER_LEN,
 	LEAST_ANSWER_BYTES = 16384,
+	BULK_BYTES = 262144,
+	PATIENT_US = 1000000,
 	STATUS_CLIENT_GONE = 499, /* nginx's number; in the access log only */
 };
 
@@ -123,6 +125,7 @@ struct request *request_new(struct broker *b, struct conn *conn, uint16_t id)
 	r->queue_length = 0;
 	r->queued_us = r->dispatched_us = 0;
 	r->held_bytes = 0;
+	r->answer_bytes = 0;
 	r->begun_us = r->progress_us = broker_now_us();
 	r->begun = (time_t)ev_now(b->loop);
 	list_init(&r->place.node);
@@ -564,6 +567,7 @@ void request_on_stdout(struct request *r, const uint8_t *data, size_t len)
 		r->answering = true;
 		r->status = parse_status(data, len);
 	}
+	r->answer_bytes += (int64_t)len;
 	if (append_stream(r, FCGI_STDOUT, data, len))
 		request_offer(r);
 	else
@@ -587,6 +591,27 @@ bool request_output_full(const struct request *r)
 	if (bytes > LEAST_ANSWER_BYTES && conn_is_over_memory(r->conn))
 		bytes = LEAST_ANSWER_BYTES;
 	return answer_is_full(&r->answer, bytes, s->response_spool_bytes);
+}
+
+/* Those that have waited for long wait for something else: an event, say. */
+static bool waits_for_answer(const struct request *r, int64_t now_us)
+{
+	return (r->state == REQUEST_QUEUED || r->state == REQUEST_RUNNING) && !r->answering &&
+	       now_us - r->begun_us < PATIENT_US;
+}
+
+bool request_yields(const struct request *r)
+{
+	const struct list *others = &r->conn->requests;
+
+	if (r->answer_bytes < BULK_BYTES || !conn_is_shared(r->conn))
+		return false;
+	int64_t now_us = broker_now_us();
+	for (const struct list *node = others->next; node != others; node = node->next) {
+		if (waits_for_answer(container_of(node, struct request, of_conn), now_us))
+			return true;
+	}
+	return false;
 }
 
 bool request_spill(struct request *r)

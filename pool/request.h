@@ -56,6 +56,7 @@ struct request {
 	struct slice path_info; /* what PHP must get as PATH_INFO; absent: as sent */
 	struct spool body;
 	struct answer answer; /* on its way to the client */
+	int64_t answer_bytes; /* that have come from its worker */
 	size_t held_bytes; /* its part of conn.held_bytes */
 	bool has_answer_file; /* and that one of broker.spool_count */
 
@@ -114,6 +115,9 @@ void request_on_flushed(struct request *r);
 void request_on_unreadable(struct request *r);
 /* True while the worker must not be read from: the client is slow. */
 bool request_output_full(const struct request *r);
+/* True while the worker should be read from slowly: it sends much, and others
+ * on the same connection have yet to get the first byte of theirs. */
+bool request_yields(const struct request *r);
 /* Others want its worker: what comes goes to a file. False: that may not be. */
 bool request_spill(struct request *r);
 /* Its memory has changed. */

@@ -20,6 +20,7 @@
 
 enum {
 	REPROBES_MAX = 50, /* of a worker that has taken connections before */
+	PACE_MS = 2,
 	RELIEF_MS = 100, /* how long a slow reader may hold up a worker that others want */
 	READS_AFTER_DEATH = 16, /* more than a socket holds */
 	YOUNG_US = 1000000, /* a death at this age without a request is one at start */
@@ -284,6 +285,7 @@ bool worker_dispatch(struct worker *w, struct request *r)
 	w->request = r;
 	request_on_dispatch(r, w);
 	words_clear(&w->words);
+	w->paced = false;
 	if (!wire_load(&w->wire, r)) {
 		w->request = NULL;
 		worker_move(w, WORKER_IDLE);
@@ -426,17 +428,37 @@ static void feed(struct worker *w, const uint8_t *data, size_t len)
 		break_off(w, "it sent bytes that are not FastCGI records");
 }
 
-static void pause_if_full(struct worker *w, struct request *r)
+static void arm_if_idle(struct broker *b, struct ev_timer *timer, double seconds)
 {
-	struct broker *b = w->broker;
+	if (!ev_is_active(timer))
+		broker_arm(b, timer, seconds);
+}
 
-	if (w->request != r || !r || !request_output_full(r))
-		return;
-	ev_io_stop(b->loop, &w->wire.read_io);
+static void pause_reading(struct worker *w)
+{
+	ev_io_stop(w->broker->loop, &w->wire.read_io);
 	w->paused_us = broker_now_us();
-	r->conn->paused = true;
-	if (!ev_is_active(&b->relief_timer))
-		broker_arm(b, &b->relief_timer, RELIEF_MS / 1e3);
+	w->request->conn->paused = true;
+	arm_if_idle(w->broker, &w->broker->relief_timer, RELIEF_MS / 1e3);
+}
+
+/* A read a tick is no more than 32 MiB a second: not much for a machine, and
+ * still more than most visitors' lines take. */
+static void pace_reading(struct worker *w)
+{
+	ev_io_stop(w->broker->loop, &w->wire.read_io);
+	w->paced = true;
+	arm_if_idle(w->broker, &w->broker->pace_timer, PACE_MS / 1e3);
+}
+
+static void slow_down(struct worker *w, struct request *r)
+{
+	if (w->request != r || !r)
+		return; /* it ended */
+	if (request_output_full(r))
+		pause_reading(w);
+	else if (request_yields(r))
+		pace_reading(w);
 }
 
 /* False: nothing more is there now, or the connection is gone. */
@@ -455,7 +477,7 @@ static bool read_once(struct worker *w)
 		return false;
 	}
 	feed(w, b->scratch, (size_t)n);
-	pause_if_full(w, r);
+	slow_down(w, r);
 	return w->wire.fd >= 0;
 }
 
@@ -478,7 +500,23 @@ static void on_worker_writable(struct ev_loop *loop, struct ev_io *io, int event
 
 bool worker_is_paused(const struct worker *w)
 {
-	return w->wire.fd >= 0 && w->state == WORKER_BUSY && !ev_is_active(&w->wire.read_io);
+	return w->wire.fd >= 0 && w->state == WORKER_BUSY && !ev_is_active(&w->wire.read_io) && !w->paced;
+}
+
+void worker_on_pace_timer(struct broker *b)
+{
+	struct list *node, *tmp;
+
+	list_each(node, tmp, &b->workers[WORKER_BUSY]) {
+		struct worker *w = container_of(node, struct worker, node);
+		if (!w->paced)
+			continue;
+		w->paced = false;
+		if (w->request && request_output_full(w->request))
+			pause_reading(w);
+		else
+			worker_resume(w);
+	}
 }
 
 static void relieve(struct worker *w)

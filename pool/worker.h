@@ -68,6 +68,7 @@ struct worker {
 	int64_t idle_since_us; /* IDLE only */
 	int64_t proven_us; /* when it last answered a probe */
 	int64_t paused_us; /* since when it is paused */
+	bool paced;        /* it is not read from until the next tick */
 	char last_request[768];            /* what it ran when it was lost */
 	struct words words;
 };
@@ -91,6 +92,8 @@ bool worker_is_paused(const struct worker *w);
 void worker_resume(struct worker *w);
 /* Paused workers that others wait for are relieved: their answers spill. */
 void worker_on_relief_timer(struct broker *b);
+/* Those that were read from slowly may be read from once more. */
+void worker_on_pace_timer(struct broker *b);
 /* SIGTERM, then SIGKILL. reason: for the log's debug lines. */
 void worker_stop(struct worker *w, const char *reason);
 /* By its process; NULL: it is none. */
