@@ -7,6 +7,7 @@
  *   intake    a request's parameters and body: may it run?
  *   request   its life from there to its access-log line
  *   queue     which request is next (pure)
+ *   resets    whose requests are to wait and see, in a reset flood (pure)
  *   worker    a worker's states
  *   wire      its private connection: a request's way there
  *   exitstatus  how a process ended, in words (pure)
@@ -46,6 +47,7 @@
 #include "pool/phpini.h"
 #include "pool/queue.h"
 #include "pool/request.h"
+#include "pool/resets.h"
 #include "pool/scaler.h"
 #include "pool/script.h"
 #include "pool/settings.h"
@@ -66,6 +68,7 @@ struct counters {
 	uint64_t spilled;    /* answers put into a file since others wanted the worker */
 	uint64_t cancelled_queued;
 	uint64_t cancelled_running;
+	uint64_t held_back; /* requests, in a reset flood */
 	uint64_t retried;
 	uint64_t cut; /* answers that could not be completed */
 	uint64_t bad_connections;
@@ -106,7 +109,9 @@ struct broker {
 	/* request: one list a state, but for the queue */
 	struct list requests[REQUEST_STATES];
 	struct queue queue;
+	struct resets resets;
 	struct ev_timer queue_timer;
+	struct ev_timer hold_timer; /* the next one of those that are held back may go on */
 	struct ev_timer receive_timer;
 	struct ev_timer pace_timer;   /* some worker is read from slowly */
 	struct ev_timer relief_timer; /* some worker is held up by a slow reader */

@@ -449,7 +449,7 @@ void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer)
 	list_init(&c->node);
 	list_add_tail(&b->conns, &c->node);
 	b->conn_count++;
-	b->counters.connections++;
+	c->number = ++b->counters.connections;
 	ev_io_start(b->loop, &c->read_io);
 }
 

@@ -37,8 +37,9 @@ struct conn {
 	struct list requests; /* in order of arrival */
 	size_t held_bytes;    /* memory of all of them: see request_account() */
 	int64_t linger_until_us;
+	uint64_t number;  /* of the pool's connections */
 	bool is_unix;
-	bool closing;     /* FCGI_KEEP_CONN was clear: closed when all are done */
+	bool closing;     /* to be closed when all are done: FCGI_KEEP_CONN was clear, or one failed */
 	bool used;        /* a request was begun on it */
 	bool half_closed; /* the peer will send nothing more, but reads */
 	bool unread;      /* a request was answered before all of its input came */
@@ -56,8 +57,7 @@ void conn_flush(struct conn *c);
  * whoever is woken by a write may take the processor from us at once. */
 void conn_flush_soon(struct conn *c);
 void conn_flush_dirty(struct broker *b);
-/* Whether its peer puts several requests on it, so that the failure of one
- * must leave the connection to the others. */
+/* Whether its peer puts several requests on it. */
 bool conn_is_shared(const struct conn *c);
 /* Whether its requests together have more than their memory. */
 bool conn_is_over_memory(const struct conn *c);

@@ -46,7 +46,7 @@ static void on_stop_timer(struct ev_loop *loop, struct ev_timer *timer, int even
 
 static bool is_drained(const struct broker *b)
 {
-	return list_empty(&b->requests[REQUEST_RECEIVING]) && b->queue.length == 0 &&
+	return list_empty(&b->requests[REQUEST_RECEIVING]) && b->queue.length + b->queue.held_length == 0 &&
 	       list_empty(&b->requests[REQUEST_RUNNING]) && list_empty(&b->requests[REQUEST_DRAINING]) &&
 	       list_empty(&b->workers[WORKER_FREEING]);
 }
@@ -146,6 +146,12 @@ static void on_heartbeat(struct ev_loop *loop, struct ev_timer *timer, int event
 }
 
 /* ---- the loop's turn ---- */
+
+static void on_hold_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	(void)loop, (void)events;
+	request_on_hold_timer(container_of(timer, struct broker, hold_timer));
+}
 
 static void on_receive_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
@@ -262,6 +268,8 @@ static void init_requests(struct broker *b)
 	list_init(&b->free_requests);
 	queue_init(&b->queue, b->settings->queue_max, b->settings->queue_timeout_ms * 1000);
 	ev_timer_init(&b->queue_timer, on_queue_timer, 0., 0.);
+	ev_timer_init(&b->hold_timer, on_hold_timer, 0., 0.);
+	resets_init(&b->resets);
 	ev_timer_init(&b->receive_timer, on_receive_timer, 0., 0.);
 	ev_timer_init(&b->pace_timer, on_pace_timer, 0., 0.);
 	ev_timer_init(&b->relief_timer, on_relief_timer, 0., 0.);
@@ -347,11 +355,12 @@ int pool_main(const struct pool_settings *settings, int listen_count)
 		  (unsigned long long)c->replied, (unsigned long long)(c->cancelled_queued + c->cancelled_running),
 		  (unsigned long long)c->retried, (unsigned long long)c->cut, (unsigned long long)c->crashes);
 	log_debug("refused: %llu by request.max_params, %llu by request.max_body, %llu by request.receive_timeout, "
-		  "%llu by mpxs.max_requests, %llu by mpxs.buffer_size; %llu answers spilled",
+		  "%llu by mpxs.max_requests, %llu by mpxs.buffer_size; %llu answers spilled, %llu requests held back",
 		  (unsigned long long)c->replies[REPLY_PARAMS_TOO_LARGE],
 		  (unsigned long long)c->replies[REPLY_BODY_TOO_LARGE],
 		  (unsigned long long)c->replies[REPLY_RECEIVE_TIMEOUT], (unsigned long long)c->overloaded,
-		  (unsigned long long)c->replies[REPLY_NO_MEMORY], (unsigned long long)c->spilled);
+		  (unsigned long long)c->replies[REPLY_NO_MEMORY], (unsigned long long)c->spilled,
+		  (unsigned long long)c->held_back);
 	broker_fini(b);
 	free(b);
 	return 0;

@@ -43,6 +43,66 @@ static void arm_queue_timer(struct broker *b)
 		broker_arm(b, &b->queue_timer, (double)(deadline_us - broker_now_us()) / 1e6 + 1e-3);
 }
 
+static void arm_hold_timer(struct broker *b)
+{
+	int64_t release_us = queue_release_us(&b->queue);
+
+	if (release_us >= 0)
+		broker_arm(b, &b->hold_timer, (double)(release_us - broker_now_us()) / 1e6 + 1e-3);
+}
+
+void request_on_hold_timer(struct broker *b)
+{
+	queue_release(&b->queue, broker_now_us());
+	arm_hold_timer(b);
+}
+
+static uint32_t hash_more(uint32_t h, const void *data, size_t len)
+{
+	for (const uint8_t *at = data, *end = at + len; at < end; at++)
+		h = (h ^ *at) * 16777619u; /* FNV-1a */
+	return h;
+}
+
+/* Whom it comes from: an HTTP connection, as far as the front end tells, and
+ * the FastCGI connection where that carries several requests. */
+static uint32_t flow_of(const struct request *r)
+{
+	const struct slice addr = r->meta.of[META_REMOTE_ADDR], port = r->meta.of[META_REMOTE_PORT];
+	uint32_t h = 2166136261u;
+
+	if (conn_is_shared(r->conn) || port.len == 0)
+		h = hash_more(h, &r->conn->number, sizeof r->conn->number);
+	if (addr.at)
+		h = hash_more(h, addr.at, addr.len);
+	return port.at ? hash_more(h, port.at, port.len) : h;
+}
+
+static void note_abort(const struct request *r)
+{
+	struct broker *b = r->broker;
+	int64_t now_us = broker_now_us();
+
+	if (r->params_done && !r->answering && r->state != REQUEST_DRAINING)
+		resets_on_abort(&b->resets, flow_of(r), now_us - r->begun_us, now_us);
+}
+
+static void enter_queue_first(struct request *r)
+{
+	struct broker *b = r->broker;
+	int64_t now_us = broker_now_us();
+	int64_t hold_us = resets_hold_us(&b->resets, flow_of(r), now_us);
+
+	if (hold_us == 0) {
+		queue_push(&b->queue, &r->place, now_us);
+		return;
+	}
+	b->counters.held_back++;
+	queue_hold(&b->queue, &r->place, now_us, now_us + hold_us);
+	if (!ev_is_active(&b->hold_timer) || queue_release_us(&b->queue) == now_us + hold_us)
+		arm_hold_timer(b);
+}
+
 static void enter_queue(struct request *r)
 {
 	struct broker *b = r->broker;
@@ -50,7 +110,7 @@ static void enter_queue(struct request *r)
 	if (r->queued_us > 0)
 		queue_push_back_to_front(&b->queue, &r->place);
 	else
-		queue_push(&b->queue, &r->place, broker_now_us());
+		enter_queue_first(r);
 	r->queued_us = r->place.since_us;
 	if (!ev_is_active(&b->queue_timer))
 		arm_queue_timer(b);
@@ -295,19 +355,26 @@ void request_reply(struct request *r, enum reply reply)
 	request_reply_with(r, text->status, text->text, "");
 }
 
-/* On a connection that others use, too, the request alone is marked as failed.
- * On one of its own a record of an impossible version comes, and the connection
- * is closed: an unbuffered nginx takes a plain end of file, even a well-formed
- * END_REQUEST with an error in it, for the end of a good answer. */
+void request_on_flushed(struct request *r)
+{
+	assert(r->ended && answer_is_empty(&r->answer));
+	leave_conn(r);
+	request_move(r, REQUEST_DEAD);
+}
+
+/* No END_REQUEST comes, and the connection is closed when the others on it are
+ * done: HAProxy (2.6) takes any END_REQUEST, whatever its status, for the end of
+ * a good answer (and one that it cannot decode ends HAProxy itself). On one of
+ * its own a record of an impossible version comes: an unbuffered nginx takes a
+ * plain end of file, too, for that. */
 static bool append_failure(struct request *r)
 {
 	static const uint8_t poison[RECORD_HEADER_LEN] = {0};
-	struct buf *out = answer_sink(&r->answer);
+	const struct list *on_conn = &r->conn->requests;
+	bool alone = on_conn->next == on_conn->prev;
 
-	if (conn_is_shared(r->conn))
-		return record_append_broken_end(out, r->stream.id);
 	r->conn->closing = true;
-	return buf_append(out, poison, sizeof poison);
+	return !alone || buf_append(answer_sink(&r->answer), poison, sizeof poison);
 }
 
 /* The answer cannot be completed: what there is of it is sent, and that. */
@@ -320,22 +387,29 @@ static void request_cut(struct request *r, const char *reason)
 	r->worker = NULL;
 	if (w && w->request == r)
 		worker_abort(w);
-	if (append_failure(r))
-		request_ended(r);
-	else
+	if (!append_failure(r)) {
 		conn_close(r->conn, "out of memory");
+		return;
+	}
+	request_ended(r);
+	if (answer_is_empty(&r->answer))
+		request_on_flushed(r);
 }
 
 void request_on_unreadable(struct request *r)
 {
 	log_limited(&r->broker->spill_gate, 1000, LOG_LEVEL_ERROR, "an answer cannot be read back: %s", strerror(errno));
 	answer_drop(&r->answer);
-	if (!r->ended)
+	if (!r->ended) {
 		request_cut(r, "it cannot be read back");
-	else if (append_failure(r))
-		request_offer(r);
-	else
+		return;
+	}
+	if (!append_failure(r))
 		conn_close(r->conn, "out of memory");
+	else if (answer_is_empty(&r->answer))
+		request_on_flushed(r);
+	else
+		request_offer(r);
 }
 
 void request_fail(struct request *r, enum reply reply)
@@ -351,6 +425,7 @@ void request_on_client_gone(struct request *r)
 {
 	struct worker *w = r->worker;
 
+	note_abort(r);
 	leave_conn(r);
 	if (r->state == REQUEST_QUEUED)
 		r->broker->counters.cancelled_queued++;
@@ -364,13 +439,6 @@ void request_on_client_gone(struct request *r)
 	if (w)
 		worker_abort(w);
 	r->worker = NULL;
-	request_move(r, REQUEST_DEAD);
-}
-
-void request_on_flushed(struct request *r)
-{
-	assert(r->ended && answer_is_empty(&r->answer));
-	leave_conn(r);
 	request_move(r, REQUEST_DEAD);
 }
 
@@ -390,6 +458,7 @@ void request_on_abort(struct request *r)
 
 	if (is_at_its_end(r))
 		return;
+	note_abort(r);
 	if (r->state == REQUEST_QUEUED)
 		r->broker->counters.cancelled_queued++;
 	r->worker = NULL;
@@ -448,6 +517,7 @@ void request_refuse_queued(struct broker *b, enum reply reply)
 {
 	struct queue_entry *e;
 
+	queue_release(&b->queue, INT64_MAX);
 	while ((e = queue_peek(&b->queue)) != NULL)
 		request_reply(container_of(e, struct request, place), reply);
 }

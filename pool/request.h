@@ -128,6 +128,8 @@ void request_on_progress(struct request *r);
 /* The queue's time limit, and that of RECEIVING. */
 void request_on_queue_timer(struct broker *b);
 void request_on_receive_timer(struct broker *b);
+/* Some of those that were held back may go on. */
+void request_on_hold_timer(struct broker *b);
 /* Answers all that wait. */
 void request_refuse_queued(struct broker *b, enum reply reply);
 /* Recycles what died in this turn. */

@@ -80,13 +80,6 @@ bool record_append_end(struct buf *b, uint16_t id, uint32_t app_status, uint8_t 
 	return append_body(b, FCGI_END_REQUEST, id, body);
 }
 
-bool record_append_broken_end(struct buf *b, uint16_t id)
-{
-	static const uint8_t body[] = {0, 0, 0, 1, FCGI_OVERLOADED};
-
-	return record_append_stream(b, FCGI_END_REQUEST, id, body, sizeof(body));
-}
-
 /* One record; the room is reserved already. */
 static void put_record(struct buf *b, uint8_t type, uint16_t id, const uint8_t *data, uint16_t len)
 {

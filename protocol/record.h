@@ -47,11 +47,6 @@ void record_end_decode(const uint8_t in[8], struct record_end *out);
 bool record_append_begin(struct buf *b, uint16_t id, uint16_t role, uint8_t flags) __attribute__((warn_unused_result));
 bool record_append_end(struct buf *b, uint16_t id, uint32_t app_status, uint8_t protocol_status)
 	__attribute__((warn_unused_result));
-/* The end of a request whose answer broke off: an END_REQUEST that lacks its
- * reserved bytes. HAProxy (2.6) takes any well-formed one for the end of a whole
- * answer, whatever its status; one that it cannot decode fails that request
- * alone. The first five bytes say app_status 1, FCGI_OVERLOADED. */
-bool record_append_broken_end(struct buf *b, uint16_t id) __attribute__((warn_unused_result));
 /* Data of a stream, split where it is longer than a record; len 0 writes nothing. */
 bool record_append_stream(struct buf *b, uint8_t type, uint16_t id, const void *data, size_t len)
 	__attribute__((warn_unused_result));

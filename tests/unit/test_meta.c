@@ -47,7 +47,7 @@ static void test_every_name_is_found(void **state)
 {
 	static const char *const names[META_COUNT] = {
 	        "REQUEST_METHOD", "REQUEST_URI",  "SCRIPT_NAME",    "SCRIPT_FILENAME", "PATH_TRANSLATED", "PATH_INFO",
-	        "REDIRECT_URL",   "QUERY_STRING", "CONTENT_LENGTH", "REMOTE_ADDR",     "REMOTE_USER",
+	        "REDIRECT_URL",   "QUERY_STRING", "CONTENT_LENGTH", "REMOTE_ADDR",     "REMOTE_PORT", "REMOTE_USER",
 	};
 
 	(void)state;

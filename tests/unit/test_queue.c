@@ -263,6 +263,38 @@ static void test_no_timeout_and_no_room(void **state)
 	assert_true(queue_full(&q));
 }
 
+/* Held back ones are no demand, count for the limit, and come back by age. */
+static void test_held_back(void **state)
+{
+	struct queue q;
+	struct queue_entry slow, quick, other, gone;
+
+	(void)state;
+	queue_init(&q, 4, 100);
+	assert_int_equal(queue_release_us(&q), -1);
+	queue_hold(&q, &slow, 10, 60);
+	queue_hold(&q, &gone, 11, 70);
+	queue_hold(&q, &quick, 20, 40);
+	queue_push(&q, &other, 30);
+	assert_true(queue_full(&q));
+	assert_int_equal(q.length, 1);
+	assert_int_equal(q.held_length, 3);
+	assert_int_equal(queue_release_us(&q), 40);
+	queue_release(&q, 39);
+	assert_ptr_equal(queue_peek(&q), &other);
+	queue_release(&q, 40);
+	assert_ptr_equal(queue_peek(&q), &quick);
+	queue_remove(&q, &gone);
+	queue_release(&q, INT64_MAX);
+	assert_int_equal(q.held_length, 0);
+	assert_int_equal(q.length, 3);
+	assert_ptr_equal(queue_peek(&q), &slow);
+	assert_ptr_equal(queue_expired(&q, 110), &slow);
+	queue_remove(&q, &slow);
+	queue_remove(&q, &quick);
+	assert_ptr_equal(queue_peek(&q), &other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +303,7 @@ int main(void)
 	        cmocka_unit_test(test_front_keeps_waiting_time),
 	        cmocka_unit_test(test_oldest_is_first_whatever_comes_back_when),
 	        cmocka_unit_test(test_no_timeout_and_no_room),
+	        cmocka_unit_test(test_held_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
