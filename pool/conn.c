@@ -20,6 +20,7 @@
 enum {
 	LINGER_MS = 2000,      /* for a peer to take its answer and close */
 	CTL_MAX_BYTES = 65536, /* records of no request, not yet taken */
+	LATE_ABORT_AGE_US = 50000, /* taken for theirs: when their requests began is forgotten */
 	SHARED_SEND_BYTES = 65536, /* in the kernel: what nobody can overtake any more */
 };
 
@@ -204,6 +205,11 @@ bool conn_is_shared(const struct conn *c)
 	return c->shared;
 }
 
+uint32_t conn_flow(const struct conn *c)
+{
+	return resets_hash(RESETS_HASH, &c->number, sizeof c->number);
+}
+
 bool conn_is_over_memory(const struct conn *c)
 {
 	return c->mux.stream_count > 1 && c->held_bytes >= (size_t)c->broker->settings->mpxs_buffer_bytes;
@@ -317,6 +323,15 @@ static void on_event(struct conn *c, enum mux_event event, const struct mux_item
 	}
 }
 
+/* They tell of a peer that gives up what was answered in the meantime. */
+static void note_late_aborts(struct conn *c)
+{
+	int64_t now_us = broker_now_us();
+
+	for (; c->mux.late_aborts > 0; c->mux.late_aborts--)
+		resets_on_abort(&c->broker->resets, conn_flow(c), LATE_ABORT_AGE_US, now_us);
+}
+
 /* How much of the input has to wait until answers are taken. */
 static size_t conn_feed(struct conn *c, const uint8_t *data, size_t len)
 {
@@ -327,6 +342,8 @@ static size_t conn_feed(struct conn *c, const uint8_t *data, size_t len)
 		event = mux_next(&c->mux, &data, &len, &c->output.ctl, &item);
 		on_event(c, event, &item);
 	} while (event != MUX_NEED_MORE && c->state == CONN_OPEN && !is_stuck(c));
+	if (c->mux.late_aborts > 0)
+		note_late_aborts(c);
 	return c->state == CONN_OPEN ? len : 0;
 }
 

@@ -59,6 +59,8 @@ void conn_flush_soon(struct conn *c);
 void conn_flush_dirty(struct broker *b);
 /* Whether its peer puts several requests on it. */
 bool conn_is_shared(const struct conn *c);
+/* It as a flow of resets.h. */
+uint32_t conn_flow(const struct conn *c);
 /* Whether its requests together have more than their memory. */
 bool conn_is_over_memory(const struct conn *c);
 /* Closes at once; its requests are told. reason: a constant text. */

@@ -57,25 +57,24 @@ void request_on_hold_timer(struct broker *b)
 	arm_hold_timer(b);
 }
 
-static uint32_t hash_more(uint32_t h, const void *data, size_t len)
-{
-	for (const uint8_t *at = data, *end = at + len; at < end; at++)
-		h = (h ^ *at) * 16777619u; /* FNV-1a */
-	return h;
-}
-
 /* Whom it comes from: an HTTP connection, as far as the front end tells, and
  * the FastCGI connection where that carries several requests. */
 static uint32_t flow_of(const struct request *r)
 {
 	const struct slice addr = r->meta.of[META_REMOTE_ADDR], port = r->meta.of[META_REMOTE_PORT];
-	uint32_t h = 2166136261u;
+	uint32_t h = conn_is_shared(r->conn) || port.len == 0 ? conn_flow(r->conn) : RESETS_HASH;
 
-	if (conn_is_shared(r->conn) || port.len == 0)
-		h = hash_more(h, &r->conn->number, sizeof r->conn->number);
 	if (addr.at)
-		h = hash_more(h, addr.at, addr.len);
-	return port.at ? hash_more(h, port.at, port.len) : h;
+		h = resets_hash(h, addr.at, addr.len);
+	return port.at ? resets_hash(h, port.at, port.len) : h;
+}
+
+static int64_t hold_us_of(const struct request *r, int64_t now_us)
+{
+	const struct resets *t = &r->broker->resets;
+	int64_t hold_us = resets_hold_us(t, flow_of(r), now_us);
+
+	return hold_us > 0 ? hold_us : resets_hold_us(t, conn_flow(r->conn), now_us);
 }
 
 static void note_abort(const struct request *r)
@@ -91,7 +90,7 @@ static void enter_queue_first(struct request *r)
 {
 	struct broker *b = r->broker;
 	int64_t now_us = broker_now_us();
-	int64_t hold_us = resets_hold_us(&b->resets, flow_of(r), now_us);
+	int64_t hold_us = hold_us_of(r, now_us);
 
 	if (hold_us == 0) {
 		queue_push(&b->queue, &r->place, now_us);

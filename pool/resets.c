@@ -6,6 +6,13 @@ enum {
 	MILLI = 1000,
 };
 
+uint32_t resets_hash(uint32_t h, const void *data, size_t len)
+{
+	for (const uint8_t *at = data, *end = at + len; at < end; at++)
+		h = (h ^ *at) * 16777619u; /* FNV-1a */
+	return h;
+}
+
 void resets_init(struct resets *t)
 {
 	*t = (struct resets){0};

@@ -6,6 +6,7 @@
 #ifndef H2FPM_POOL_RESETS_H
 #define H2FPM_POOL_RESETS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -24,6 +25,10 @@ struct resets {
 		int64_t age_us; /* of those given up, on average */
 	} flows[RESETS_SLOTS];
 };
+
+/* Names a flow: h is RESETS_HASH, or what was made of other data before. */
+#define RESETS_HASH 2166136261u
+uint32_t resets_hash(uint32_t h, const void *data, size_t len);
 
 void resets_init(struct resets *t);
 /* A request of the flow was given up, age_us after it had begun. */

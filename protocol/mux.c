@@ -247,8 +247,12 @@ static enum mux_event on_abort(struct mux *m, const struct record_piece *piece, 
 {
 	struct mux_stream *stream = find_stream(m, item->id);
 
-	if (!stream || !piece->first)
+	if (!piece->first)
 		return QUIET;
+	if (!stream) {
+		m->late_aborts++;
+		return QUIET;
+	}
 	item->stream = stream;
 	return MUX_ABORT;
 }

@@ -53,6 +53,7 @@ struct mux {
 	/* The peer has shown that it puts several requests on a connection: by
 	 * two at one time, by an id other than 1, or by asking FCGI_MPXS_CONNS. */
 	bool multiplexes;
+	uint32_t late_aborts; /* ABORT_REQUESTs that came for ids that are not open */
 	struct buf values; /* the body of a GET_VALUES; empty otherwise */
 };
 
