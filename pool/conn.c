@@ -210,9 +210,10 @@ uint32_t conn_flow(const struct conn *c)
 	return resets_hash(RESETS_HASH, &c->number, sizeof c->number);
 }
 
-bool conn_is_over_memory(const struct conn *c)
+bool conn_is_over_memory(const struct conn *c, size_t more_bytes)
 {
-	return c->mux.stream_count > 1 && c->held_bytes >= (size_t)c->broker->settings->mpxs_buffer_bytes;
+	return c->mux.stream_count > 1 &&
+	       c->held_bytes + more_bytes > (size_t)c->broker->settings->mpxs_buffer_bytes;
 }
 
 void conn_flush_soon(struct conn *c)

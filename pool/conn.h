@@ -61,8 +61,8 @@ void conn_flush_dirty(struct broker *b);
 bool conn_is_shared(const struct conn *c);
 /* It as a flow of resets.h. */
 uint32_t conn_flow(const struct conn *c);
-/* Whether its requests together have more than their memory. */
-bool conn_is_over_memory(const struct conn *c);
+/* Whether its requests together had more than their memory, with so much more. */
+bool conn_is_over_memory(const struct conn *c, size_t more_bytes);
 /* Closes at once; its requests are told. reason: a constant text. */
 void conn_close(struct conn *c, const char *reason);
 /* For a peer that half-closed: whether it has gone altogether since. */

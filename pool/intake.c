@@ -13,7 +13,7 @@ void intake_params(struct request *r, const uint8_t *data, size_t len)
 		return;
 	if (buf_len(&r->params) + len > (size_t)r->broker->settings->request_max_params_bytes)
 		request_reply(r, REPLY_PARAMS_TOO_LARGE);
-	else if (conn_is_over_memory(r->conn))
+	else if (conn_is_over_memory(r->conn, len))
 		request_reply(r, REPLY_NO_MEMORY);
 	else if (buf_append(&r->params, data, len))
 		request_account(r);
@@ -138,7 +138,7 @@ static bool store_body(struct request *r, const uint8_t *data, size_t len)
 {
 	const struct pool_settings *s = r->broker->settings;
 	bool in_memory = r->body.fd < 0;
-	int64_t memory_bytes = conn_is_over_memory(r->conn) ? 0 : s->request_buffer_bytes;
+	int64_t memory_bytes = conn_is_over_memory(r->conn, len) ? 0 : s->request_buffer_bytes;
 	bool stored;
 
 	if (in_memory && r->body.size_bytes + (int64_t)len > memory_bytes &&

@@ -241,3 +241,68 @@ class Conn:
             return True
         finally:
             self.sock.settimeout(before)
+
+
+class Mux:
+    """Several requests on one connection: sorts what comes by request id and
+    checks that an id is open when something comes for it, and no longer after
+    its END_REQUEST."""
+
+    def __init__(self, conn):
+        self.conn = conn
+        self.open = {}  # id: Response
+        self.order = []  # (type, id, length) as it came
+        self.values = []  # contents of management records
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.conn.close()
+
+    def start(self, request_id, data):
+        """data: the first bytes of a request, at the least its BEGIN_REQUEST."""
+        self.expect(request_id)
+        self.conn.send(data)
+
+    def expect(self, request_id):
+        assert request_id not in self.open
+        response = self.open[request_id] = Response()
+        response.stdout = bytearray()  # until it has ended
+        return response
+
+    def request(self, request_id, params, body=b"", keep=True):
+        self.start(request_id, request(params, body, request_id, keep))
+
+    def send(self, data):
+        self.conn.send(data)
+
+    def abort(self, request_id):
+        self.conn.send(record(ABORT, request_id))
+
+    def take(self):
+        """One record; the response if it was its end."""
+        kind, request_id, content = self.conn.read_record()
+        self.order.append((kind, request_id, len(content)))
+        if request_id == 0:
+            self.values.append((kind, content))
+            return None
+        response = self.open[request_id]
+        if kind == STDOUT:
+            response.stdout += content
+        elif kind == STDERR:
+            response.stderr += content
+        else:
+            assert kind == END, "record of type %d" % kind
+            response.app_status, response.protocol_status = struct.unpack("!IB3x", content)
+            response.ended = True
+            response.stdout = bytes(response.stdout)
+            del self.open[request_id]
+        return response if response.ended else None
+
+    def wait(self, *ids):
+        """The responses of these ids (default: of all that are open)."""
+        wanted = {request_id: self.open[request_id] for request_id in ids or list(self.open)}
+        while not all(response.ended for response in wanted.values()):
+            self.take()
+        return list(wanted.values()) if len(ids) != 1 else wanted[ids[0]]

@@ -242,6 +242,10 @@ def limit_files(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
+def limit_file_size(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
 class H2fpm(Server):
     """One h2fpm with one pool, [www]. Pool directives are given as a dict;
     names that are not given have the defaults below."""
