@@ -513,6 +513,7 @@ def test_slow_reader_where_no_file_takes_its_answer(h2fpm, how):
     server = h2fpm(pool={"pm.max_children": 1, "response.spool_size": size}, preexec=limit)
     with slow_reader(server, 2, 3 * MB) as mux:
         responses = list(mux.open.values())
+        mux.take()  # its turn has come before the other's
         other = server.start_get("/hello.php")
         if how == "full":
             server.wait_log("waits for its slow reader")
