@@ -16,7 +16,7 @@ enum {
 	FREE_REQUESTS_MAX = 256,
 	KEEP_BYTES = 16384, /* what a recycled request keeps of each buffer */
 	UNDELIVERED_MAX = 16, /* workers that could not take one request */
-	STREAM_RECORD_BYTES = OUTPUT_TURN_BYTES - RECORD_HEADER_LEN,
+	SHARED_RECORD_BYTES = OUTPUT_TURN_BYTES - RECORD_HEADER_LEN,
 	LEAST_ANSWER_BYTES = 16384,
 	BULK_BYTES = 262144,
 	PATIENT_US = 1000000,
@@ -319,14 +319,15 @@ static bool append_end(struct request *r, uint32_t app_status)
 	       record_append_end(out, id, app_status, FCGI_REQUEST_COMPLETE);
 }
 
-/* In records of which none keeps others waiting for long. */
+/* Where others may wait, in records of which none keeps them waiting for long. */
 static bool append_stream(struct request *r, uint8_t type, const void *data, size_t len)
 {
 	struct buf *out = answer_sink(&r->answer);
+	size_t max = conn_is_shared(r->conn) ? SHARED_RECORD_BYTES : RECORD_MAX_CONTENT;
 	const uint8_t *at = data;
 
 	for (size_t n; len > 0; at += n, len -= n) {
-		n = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
+		n = len < max ? len : max;
 		if (!record_append_stream(out, type, r->stream.id, at, n))
 			return false;
 	}
