@@ -75,6 +75,20 @@ static void repair_path_info(struct request *r, struct slice found)
 		r->path_info = found;
 }
 
+/* What php-fpm does beyond php-cgi where Apache is in front. */
+static void repair_apache(struct request *r, struct slice found)
+{
+	if (!r->meta.by_apache)
+		return;
+	if (!found.at) {
+		r->meta.script_tail = script_tail(&r->broker->judge, &r->meta, r->begun_us);
+		return;
+	}
+	if (!r->meta.of[META_PATH_INFO].at)
+		meta_cut_script_name(&r->meta, found);
+	r->path_info = found;
+}
+
 static bool admit_script(struct request *r)
 {
 	struct slice path_info;
@@ -82,6 +96,7 @@ static bool admit_script(struct request *r)
 	switch (script_judge(&r->broker->judge, &r->meta, r->begun_us, &path_info)) {
 	case SCRIPT_ALLOWED:
 		repair_path_info(r, path_info);
+		repair_apache(r, path_info);
 		r->hides_translated = script_hides_translated(&r->broker->judge, &r->meta);
 		return true;
 	case SCRIPT_DENIED:

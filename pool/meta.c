@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "fpm/log.h"
 
@@ -56,6 +57,33 @@ static const char *parse_length(struct meta *meta)
 	return NULL;
 }
 
+static struct slice slice_from(struct slice s, size_t start)
+{
+	return (struct slice){s.at + start, s.len - start};
+}
+
+/* Apache's "proxy:fcgi://host:port/path?query", read as php-fpm reads it: it is
+ * the path that is run. */
+static void cut_proxy_url(struct meta *meta)
+{
+	static const char *const schemes[] = {"proxy:fcgi://", "proxy:balancer://"};
+	struct slice *file = &meta->of[META_SCRIPT_FILENAME];
+
+	for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+		size_t len = strlen(schemes[i]);
+		if (file->len < len || strncasecmp(file->at, schemes[i], len) != 0)
+			continue;
+		const char *path = memchr(file->at + len, '/', file->len - len);
+		meta->by_apache = path != NULL;
+		if (path)
+			*file = slice_from(*file, (size_t)(path - file->at));
+		const char *query = memchr(file->at, '?', file->len);
+		if (query)
+			file->len = (size_t)(query - file->at);
+		return;
+	}
+}
+
 const char *meta_parse(struct meta *meta, const void *block, size_t len)
 {
 	struct params_iter it;
@@ -75,7 +103,68 @@ const char *meta_parse(struct meta *meta, const void *block, size_t len)
 	}
 	if (result == PARAMS_TRUNCATED)
 		return "the parameters end inside a name-value pair";
+	cut_proxy_url(meta);
 	return parse_length(meta);
+}
+
+static int hex_digit(char c)
+{
+	static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+	const char *at = c ? strchr(digits, c) : NULL;
+	return at ? (int)((at - digits) % 16) : -1;
+}
+
+/* Where s ends in what the percent-encoded tail means, that part's length in s; else 0. */
+static size_t decoded_tail(struct slice s, struct slice tail)
+{
+	size_t left = s.len;
+
+	for (size_t i = tail.len; i > 0; i--, left--) {
+		char c = tail.at[i - 1];
+		int high = i > 2 && tail.at[i - 3] == '%' ? hex_digit(tail.at[i - 2]) : -1;
+		int low = hex_digit(c);
+		if (high >= 0 && low >= 0) {
+			c = (char)(high << 4 | low);
+			i -= 2;
+		}
+		if (left == 0 || s.at[left - 1] != c)
+			return 0;
+	}
+	return s.len - left;
+}
+
+static bool ends_in(struct slice s, struct slice tail)
+{
+	return s.len >= tail.len && memcmp(s.at + s.len - tail.len, tail.at, tail.len) == 0;
+}
+
+/* Apache decodes SCRIPT_NAME, but not what ProxyPass makes of SCRIPT_FILENAME. */
+void meta_cut_script_name(struct meta *meta, struct slice path_info)
+{
+	struct slice *name = &meta->of[META_SCRIPT_NAME];
+	size_t cut;
+
+	if (!name->at || !path_info.at)
+		return;
+	cut = ends_in(*name, path_info) ? path_info.len : decoded_tail(*name, path_info);
+	if (cut < name->len)
+		name->len -= cut;
+}
+
+bool meta_is_script(const struct param *p)
+{
+	return name_is(p, "SCRIPT_FILENAME", 15);
+}
+
+struct param meta_amended(const struct meta *meta, const struct param *p)
+{
+	const struct slice *s = NULL;
+
+	if (meta->by_apache && meta_is_script(p))
+		s = &meta->of[META_SCRIPT_FILENAME];
+	if (meta->by_apache && name_is(p, "SCRIPT_NAME", 11))
+		s = &meta->of[META_SCRIPT_NAME];
+	return s ? (struct param){p->name, p->name_len, (const uint8_t *)s->at, s->len} : *p;
 }
 
 bool slice_is(struct slice s, const char *text)

@@ -33,12 +33,21 @@ enum meta_name {
 
 struct meta {
 	struct slice of[META_COUNT];
+	bool by_apache; /* its mod_proxy put a URL in front of SCRIPT_FILENAME, which is cut off here */
+	struct slice script_tail; /* what is written behind SCRIPT_FILENAME for PHP to cut off again */
 	int64_t content_length; /* -1: absent or empty */
 };
 
 /* NULL, or what is wrong with the block: a constant text. */
 const char *meta_parse(struct meta *meta, const void *block, size_t len) __attribute__((warn_unused_result));
 bool slice_is(struct slice s, const char *text);
+/* With by_apache: the script was found without the last part of its name, which
+ * is its PATH_INFO; what ProxyPass sends has it in SCRIPT_NAME, too. */
+void meta_cut_script_name(struct meta *meta, struct slice path_info);
+/* What is to be passed on of a parameter: with by_apache SCRIPT_FILENAME and
+ * SCRIPT_NAME are as in meta, not as in the block. */
+struct param meta_amended(const struct meta *meta, const struct param *param);
+bool meta_is_script(const struct param *param);
 /* True for a parameter that a worker must not get from a front end:
  * HTTP_PROXY (the header that would redirect a script's own requests),
  * PHP_VALUE and PHP_ADMIN_VALUE, and the names that the broker sets. */

@@ -555,15 +555,21 @@ static bool frame_own_params(struct params_writer *w, const struct request *r)
 static bool frame_param(struct params_writer *w, const struct request *r, const struct param *p)
 {
 	char joined[SCRIPT_PATH_MAX + 2];
-	const char *prefix = phpini_param_prefix(&r->broker->phpini, &r->meta, p);
+	struct param v = meta_amended(&r->meta, p);
+	struct slice tail = meta_is_script(p) ? r->meta.script_tail : (struct slice){0};
+	const char *prefix = phpini_param_prefix(&r->broker->phpini, &r->meta, &v);
+	size_t len = prefix ? 2 : 0;
 
-	if (!prefix)
-		return params_writer_add(w, p->name, p->name_len, p->value, p->value_len);
-	if (p->value_len > SCRIPT_PATH_MAX)
+	if (!prefix && !tail.at)
+		return params_writer_add(w, v.name, v.name_len, v.value, v.value_len);
+	if (v.value_len + tail.len > SCRIPT_PATH_MAX)
 		return true; /* not what was judged, nor a name that PHP could open: left out */
-	memcpy(joined, prefix, 2);
-	memcpy(joined + 2, p->value, p->value_len);
-	return params_writer_add(w, p->name, p->name_len, joined, p->value_len + 2);
+	memcpy(joined, prefix ? prefix : "", len);
+	memcpy(joined + len, v.value, v.value_len);
+	len += v.value_len;
+	if (tail.at)
+		memcpy(joined + len, tail.at, tail.len);
+	return params_writer_add(w, v.name, v.name_len, joined, len + tail.len);
 }
 
 bool request_frame(struct request *r, struct buf *out, uint16_t id)

@@ -130,6 +130,8 @@ static struct slice script_name(const struct meta *meta)
 
 	if (!file.at)
 		return translated;
+	if (meta->by_apache)
+		return file;
 	if (translated.at && meta->of[META_REDIRECT_URL].at &&
 	    (translated.len != file.len || memcmp(translated.at, file.at, file.len) != 0))
 		return translated;
@@ -210,6 +212,8 @@ bool script_hides_translated(const struct script_judge *judge, const struct meta
 
 	if (!translated.at || script_name(meta).at == translated.at)
 		return false;
+	if (meta->by_apache && meta->of[META_REDIRECT_URL].at)
+		return true;
 	return !extension_allowed(judge, translated.at, translated.len) ||
 	       (judge->is_strict && (translated.len == 0 || climbs(translated)));
 }
@@ -247,4 +251,23 @@ enum script_verdict script_judge(struct script_judge *judge, const struct meta *
 		return unfound;
 	*path_info = (struct slice){name.at + len, name.len - len};
 	return extension_allowed(judge, path, len) ? SCRIPT_ALLOWED : SCRIPT_DENIED;
+}
+
+/* The whole is judged as what it is then: a name that is to be walked up. PHP
+ * might find another file than that by a "..". */
+struct slice script_tail(struct script_judge *judge, const struct meta *meta, int64_t now_us)
+{
+	char name[SCRIPT_PATH_MAX];
+	struct slice file = meta->of[META_SCRIPT_FILENAME], info = meta->of[META_PATH_INFO], found;
+	struct meta whole = *meta;
+
+	if (!meta->by_apache || !meta->of[META_REDIRECT_URL].at || info.len == 0 || info.at[0] != '/' ||
+	    file.len + info.len >= sizeof name || climbs(info))
+		return (struct slice){0};
+	memcpy(name, file.at, file.len);
+	memcpy(name + file.len, info.at, info.len);
+	whole.of[META_SCRIPT_FILENAME] = (struct slice){name, file.len + info.len};
+	if (script_judge(judge, &whole, now_us, &found) != SCRIPT_ALLOWED || found.len != info.len)
+		return (struct slice){0};
+	return info;
 }

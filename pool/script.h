@@ -53,7 +53,13 @@ void script_judge_fini(struct script_judge *judge);
 enum script_verdict script_judge(struct script_judge *judge, const struct meta *meta, int64_t now_us,
 				 struct slice *path_info);
 /* True when PATH_TRANSLATED must not reach a worker: it is not what was judged,
- * and it may not be run; or, with is_strict, PHP would find no file by it. */
+ * and it may not be run, or php-fpm would not run it; or, with is_strict, PHP
+ * would find no file by it. */
 bool script_hides_translated(const struct script_judge *judge, const struct meta *meta);
+/* php-cgi, other than php-fpm, drops PATH_INFO where Apache's mod_rewrite has
+ * set REDIRECT_URL, unless PATH_INFO also stands behind the script's name: what
+ * is to be written there, where script_judge() has found a file by the whole of
+ * its name. */
+struct slice script_tail(struct script_judge *judge, const struct meta *meta, int64_t now_us);
 
 #endif

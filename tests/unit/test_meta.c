@@ -239,6 +239,109 @@ static void test_description(void **state)
 	assert_string_equal(meta_describe(&meta, small, sizeof(small)), "GET \\x0");
 }
 
+static const char *script_of(const char *name)
+{
+	static char out[128];
+
+	buf_fini(&block);
+	buf_init(&block);
+	add("SCRIPT_FILENAME", name);
+	assert_null(parse());
+	struct slice file = meta.of[META_SCRIPT_FILENAME];
+	assert_in_range(file.len, 0, sizeof(out) - 1);
+	memcpy(out, file.at, file.len);
+	out[file.len] = '\0';
+	return out;
+}
+
+static void check_apache(const char *name, const char *path)
+{
+	assert_string_equal(script_of(name), path);
+	assert_true(meta.by_apache);
+}
+
+static void check_plain(const char *name, const char *path)
+{
+	assert_string_equal(script_of(name), path);
+	assert_false(meta.by_apache);
+}
+
+/* What php-fpm 8.2 makes of each. */
+static void test_proxy_url(void **state)
+{
+	(void)state;
+	check_apache("proxy:fcgi://localhost/w/a.php", "/w/a.php");
+	check_apache("proxy:fcgi://localhost:9000/w/a.php/info", "/w/a.php/info");
+	check_apache("proxy:fcgi://localhost//w/a.php", "//w/a.php");
+	check_apache("Proxy:FCGI://[::1]:9000/w/a.php?x=/y?z", "/w/a.php");
+	check_apache("proxy:balancer://b/w/a.php?x", "/w/a.php");
+	check_apache("proxy:fcgi:///w/a.php", "/w/a.php");
+	check_apache("proxy:fcgi://h/", "/");
+	check_apache("proxy:fcgi://h/%61.php", "/%61.php");
+	check_apache("proxy:fcgi://h/proxy:fcgi://h/a.php", "/proxy:fcgi://h/a.php");
+	check_plain("proxy:fcgi://localhost", "proxy:fcgi://localhost");
+	check_plain("proxy:fcgi://localhost?x", "proxy:fcgi://localhost");
+	check_plain("proxy:fcgi://", "proxy:fcgi://");
+	check_plain("proxy:fcgi:/h/a.php", "proxy:fcgi:/h/a.php");
+	check_plain("proxy:http://h/a.php", "proxy:http://h/a.php");
+	check_plain("/w/proxy:fcgi://h/a.php?x", "/w/proxy:fcgi://h/a.php?x");
+	check_plain("", "");
+}
+
+static void check_cut(const char *name, const char *info, const char *left)
+{
+	meta.of[META_SCRIPT_NAME] = (struct slice){name, strlen(name)};
+	meta_cut_script_name(&meta, (struct slice){info, strlen(info)});
+	assert_true(slice_is(meta.of[META_SCRIPT_NAME], left));
+}
+
+static void test_script_name_is_cut(void **state)
+{
+	(void)state;
+	check_cut("/p/a.php/in/fo", "/in/fo", "/p/a.php");
+	check_cut("/a.php/", "/", "/a.php");
+	check_cut("/a.php/x y\xff", "/x%20y%fF", "/a.php");
+	check_cut("/a.php/x%20y", "/x%20y", "/a.php");
+	check_cut("/a.php/%", "/%25", "/a.php");
+	check_cut("/a.php/%2", "/%2", "/a.php");
+	check_cut("/a.php/x y", "/x%2y", "/a.php/x y");
+	check_cut("/a.php/x", "/y", "/a.php/x");
+	check_cut("/info", "/info", "/info");
+	check_cut("/ ", "/%20", "/ ");
+	check_cut("fo", "/info", "fo");
+	check_cut("", "/info", "");
+	check_cut("%20", "%20%20", "%20");
+	meta.of[META_SCRIPT_NAME] = (struct slice){0};
+	meta_cut_script_name(&meta, (struct slice){"/info", 5});
+	assert_null(meta.of[META_SCRIPT_NAME].at);
+}
+
+static bool passed_on_as(const char *name, const char *value, const char *expected)
+{
+	struct param p = {(const uint8_t *)name, strlen(name), (const uint8_t *)value, strlen(value)};
+	struct param v = meta_amended(&meta, &p);
+
+	assert_int_equal(meta_is_script(&p), strcmp(name, "SCRIPT_FILENAME") == 0);
+	assert_true(v.name == p.name && v.name_len == p.name_len);
+	return v.value_len == strlen(expected) && memcmp(v.value, expected, v.value_len) == 0;
+}
+
+static void test_what_is_passed_on(void **state)
+{
+	(void)state;
+	add("SCRIPT_NAME", "/a.php/info");
+	add("SCRIPT_FILENAME", "proxy:fcgi://h/w/a.php/info?x");
+	assert_null(parse());
+	meta_cut_script_name(&meta, (struct slice){"/info", 5});
+	assert_true(passed_on_as("SCRIPT_FILENAME", "proxy:fcgi://h/w/a.php/info?x", "/w/a.php/info"));
+	assert_true(passed_on_as("SCRIPT_FILENAME", "/an/earlier/one", "/w/a.php/info"));
+	assert_true(passed_on_as("SCRIPT_NAME", "/a.php/info", "/a.php"));
+	assert_true(passed_on_as("PATH_INFO", "proxy:fcgi://h/x", "proxy:fcgi://h/x"));
+	meta.by_apache = false;
+	assert_true(passed_on_as("SCRIPT_FILENAME", "/w/b.php", "/w/b.php"));
+	assert_true(passed_on_as("SCRIPT_NAME", "/b.php", "/b.php"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -251,6 +354,9 @@ int main(void)
 	        cmocka_unit_test(test_reserved_names),
 	        cmocka_unit_test_setup_teardown(test_safe_methods, setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_description, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_proxy_url, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_script_name_is_cut, setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_what_is_passed_on, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

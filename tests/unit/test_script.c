@@ -42,7 +42,7 @@ static void make_file(const char *name)
 }
 
 static const char *const files[] = {"a.php", "b.phar",   "evil.jpg",  "up/evil.jpg", "up/ok.php",
-                                    "A.PHP", "sub/.php", "x.php.jpg", "c.php5",      "back\\evil.jpg"};
+                                    "A.PHP", "sub/.php", "x.php.jpg", "c.php5",      "back\\evil.jpg", "dir.php/inner.jpg"};
 
 static int setup(void **state)
 {
@@ -239,6 +239,89 @@ static void test_hidden_translated(void **state)
 	assert_false(hidden("/w/a.php", NULL, NULL));
 	assert_false(hidden("/w/a.php", "/w/evil.jpg", "/r")); /* this is what was judged */
 	assert_false(hidden(NULL, "/w/evil.jpg", NULL));
+}
+
+static struct meta apache_meta(const char *file, const char *info)
+{
+	struct meta meta = {.by_apache = true};
+
+	meta.of[META_SCRIPT_FILENAME] = text(file);
+	meta.of[META_PATH_INFO] = text(info);
+	meta.of[META_REDIRECT_URL] = text("/r");
+	return meta;
+}
+
+/* As php-fpm: what SCRIPT_FILENAME names is run. */
+static void test_redirected_by_apache(void **state)
+{
+	struct meta meta = apache_meta(in_dir("a.php"), NULL);
+
+	(void)state;
+	meta.of[META_PATH_TRANSLATED] = text(in_dir("evil.jpg"));
+	assert_int_equal(script_judge(&judge, &meta, now_us, &path_info), SCRIPT_ALLOWED);
+	assert_true(script_hides_translated(&judge, &meta));
+	meta.of[META_PATH_TRANSLATED] = text(in_dir("up/ok.php"));
+	assert_true(script_hides_translated(&judge, &meta));
+	meta.of[META_SCRIPT_FILENAME] = text(in_dir("evil.jpg"));
+	assert_int_equal(script_judge(&judge, &meta, now_us, &path_info), SCRIPT_DENIED);
+	meta.of[META_REDIRECT_URL] = text(NULL);
+	assert_false(script_hides_translated(&judge, &meta));
+	meta.of[META_PATH_TRANSLATED] = text(NULL);
+	meta.of[META_REDIRECT_URL] = text("/r");
+	assert_false(script_hides_translated(&judge, &meta));
+}
+
+static bool has_tail(const char *file, const char *info)
+{
+	struct meta meta = apache_meta(in_dir(file), info);
+	struct slice tail = script_tail(&judge, &meta, now_us);
+
+	assert_true(!tail.at || (tail.at == info && tail.len == strlen(info)));
+	return tail.at != NULL;
+}
+
+static void test_tail(void **state)
+{
+	struct meta meta;
+
+	(void)state;
+	assert_true(has_tail("a.php", "/info"));
+	assert_true(has_tail("a.php", "/"));
+	assert_true(has_tail("link.php", "/more/..info/info..")); /* no ".." */
+	assert_false(has_tail("a.php", ""));
+	assert_false(has_tail("a.php", NULL));
+	assert_false(has_tail("a.php", "info"));
+	assert_false(has_tail("a.php", "/../evil.jpg"));
+	assert_false(has_tail("a.php", "/x/.."));
+	assert_false(has_tail("dir.php", "/inner.jpg")); /* would be another file */
+	assert_false(has_tail("dir.php", "/none"));
+	assert_false(has_tail("up", "/evil.jpg"));
+	assert_false(has_tail("up", "/ok.php"));
+	assert_false(has_tail("none.php", "/info"));
+	meta = apache_meta(in_dir("a.php"), "/info");
+	assert_non_null(script_tail(&judge, &meta, now_us).at);
+	meta.of[META_REDIRECT_URL] = text(NULL);
+	assert_null(script_tail(&judge, &meta, now_us).at);
+	meta.of[META_REDIRECT_URL] = text("");
+	meta.by_apache = false;
+	assert_null(script_tail(&judge, &meta, now_us).at);
+}
+
+static void test_length_of_tail(void **state)
+{
+	static char info[SCRIPT_PATH_MAX];
+	struct meta meta = apache_meta(in_dir("a.php"), "/");
+	size_t left = SCRIPT_PATH_MAX - meta.of[META_SCRIPT_FILENAME].len;
+
+	(void)state;
+	memset(info, 'x', sizeof(info));
+	info[0] = '/';
+	meta.of[META_PATH_INFO] = (struct slice){info, left};
+	assert_null(script_tail(&judge, &meta, now_us).at);
+	for (size_t i = 0; i < left; i += 200) /* a name of 255 bytes at the most */
+		info[i] = '/';
+	meta.of[META_PATH_INFO].len--;
+	assert_ptr_equal(script_tail(&judge, &meta, now_us).at, info);
 }
 
 static void test_length(void **state)
@@ -563,6 +646,9 @@ int main(void)
 	        JUDGED(test_backslashes),
 	        JUDGED(test_redirected),
 	        JUDGED(test_hidden_translated),
+	        JUDGED(test_redirected_by_apache),
+	        JUDGED(test_tail),
+	        JUDGED(test_length_of_tail),
 	        JUDGED(test_length),
 	        JUDGED(test_unterminated),
 	        cmocka_unit_test(test_relative_to_chdir),
