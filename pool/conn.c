@@ -210,6 +210,12 @@ uint32_t conn_flow(const struct conn *c)
 	return resets_hash(RESETS_HASH, &c->number, sizeof c->number);
 }
 
+bool conn_is_short_of_memory(const struct conn *c, size_t more_bytes)
+{
+	return c->mux.stream_count > 1 &&
+	       c->held_bytes + more_bytes > (size_t)c->broker->settings->mpxs_buffer_bytes / 2;
+}
+
 bool conn_is_over_memory(const struct conn *c, size_t more_bytes)
 {
 	return c->mux.stream_count > 1 &&

@@ -61,8 +61,11 @@ void conn_flush_dirty(struct broker *b);
 bool conn_is_shared(const struct conn *c);
 /* It as a flow of resets.h. */
 uint32_t conn_flow(const struct conn *c);
-/* Whether its requests together had more than their memory, with so much more. */
+/* Whether its requests together had more than their memory, with so much more;
+ * and more than the half of it, past which what can be in a file or can wait is
+ * not to be in memory: there is to be room for others' parameters. */
 bool conn_is_over_memory(const struct conn *c, size_t more_bytes);
+bool conn_is_short_of_memory(const struct conn *c, size_t more_bytes);
 /* Closes at once; its requests are told. reason: a constant text. */
 void conn_close(struct conn *c, const char *reason);
 /* For a peer that half-closed: whether it has gone altogether since. */

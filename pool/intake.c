@@ -153,7 +153,7 @@ static bool store_body(struct request *r, const uint8_t *data, size_t len)
 {
 	const struct pool_settings *s = r->broker->settings;
 	bool in_memory = r->body.fd < 0;
-	int64_t memory_bytes = conn_is_over_memory(r->conn, len) ? 0 : s->request_buffer_bytes;
+	int64_t memory_bytes = conn_is_short_of_memory(r->conn, len) ? 0 : s->request_buffer_bytes;
 	bool stored;
 
 	if (in_memory && r->body.size_bytes + (int64_t)len > memory_bytes &&

@@ -664,7 +664,7 @@ bool request_output_full(const struct request *r)
 	const struct pool_settings *s = r->broker->settings;
 	size_t bytes = (size_t)s->response_buffer_bytes;
 
-	if (bytes > LEAST_ANSWER_BYTES && conn_is_over_memory(r->conn, 0))
+	if (bytes > LEAST_ANSWER_BYTES && conn_is_short_of_memory(r->conn, 0))
 		bytes = LEAST_ANSWER_BYTES;
 	return answer_is_full(&r->answer, bytes, s->response_spool_bytes);
 }
