@@ -22,6 +22,7 @@ LIB_OBJECTS = $(filter-out $(BUILD)/fpm/main.o,$(OBJECTS))
 UNITS = $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZERS = $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 REPLAYS = $(FUZZERS:%=$(BUILD)/replay/%)
+EXAMPLES = $(wildcard $(addsuffix /*,$(addprefix etc/,nginx haproxy lighttpd apache caddy h2o)))
 PEERS = $(patsubst tests/peers/%.c,$(BUILD)/peers/%,$(wildcard tests/peers/*.c))
 TEST_OBJECTS = $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/unit/*.c tests/fuzz/*.c tests/peers/*.c))
 
@@ -98,7 +99,9 @@ install: $(BUILD)/h2fpm
 	install -m 0644 $(wildcard etc/man/*.5) $(DESTDIR)$(PREFIX)/share/man/man5
 	sed 's|@SBIN@|$(PREFIX)/sbin|' etc/systemd/h2fpm.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/h2fpm.service
 	chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/h2fpm.service
-	install -m 0644 pool.ini etc/nginx/h2fpm.conf $(DESTDIR)$(PREFIX)/share/doc/h2fpm/examples
+	install -m 0644 pool.ini $(DESTDIR)$(PREFIX)/share/doc/h2fpm/examples
+	for f in $(EXAMPLES:etc/%=%); do \
+		install -D -m 0644 etc/$$f $(DESTDIR)$(PREFIX)/share/doc/h2fpm/examples/$$f || exit 1; done
 	[ -e $(DESTDIR)/etc/h2fpm/pool.ini ] || install -m 0644 pool.ini $(DESTDIR)/etc/h2fpm/pool.ini
 	[ -e $(DESTDIR)/etc/logrotate.d/h2fpm ] || install -m 0644 etc/logrotate/h2fpm $(DESTDIR)/etc/logrotate.d/h2fpm
 

@@ -37,13 +37,14 @@ static int meta_find(const struct param *p)
 	return -1;
 }
 
-/* As php-cgi's atol() would read it, but garbage is refused. */
+/* As php-cgi's atol() would read it, but garbage is refused. Caddy says -1 where
+ * the browser has not told. */
 static const char *parse_length(struct meta *meta)
 {
 	struct slice s = meta->of[META_CONTENT_LENGTH];
 
 	meta->content_length = -1;
-	if (!s.at || s.len == 0)
+	if (!s.at || s.len == 0 || slice_is(s, "-1"))
 		return NULL;
 	if (s.len > 18)
 		return "CONTENT_LENGTH is too long";

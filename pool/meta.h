@@ -35,7 +35,7 @@ struct meta {
 	struct slice of[META_COUNT];
 	bool by_apache; /* its mod_proxy put a URL in front of SCRIPT_FILENAME, which is cut off here */
 	struct slice script_tail; /* what is written behind SCRIPT_FILENAME for PHP to cut off again */
-	int64_t content_length; /* -1: absent or empty */
+	int64_t content_length; /* -1: absent, empty or -1 */
 };
 
 /* NULL, or what is wrong with the block: a constant text. */

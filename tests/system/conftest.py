@@ -79,12 +79,17 @@ def h2fpm(request):
     _close_all(made)
 
 
+@pytest.fixture(scope="session")
+def certificate(shared_dir):
+    """cert.pem and key.pem for localhost: their directory."""
+    harness.make_certificate(shared_dir)
+    (shared_dir / "key.pem").chmod(0o644)
+    harness.WebServer.cert = shared_dir
+    return shared_dir
+
+
 @pytest.fixture
-def nginx(shared_dir):
-    if harness.Nginx.cert is None:
-        harness.make_certificate(shared_dir)
-        (shared_dir / "key.pem").chmod(0o644)
-        harness.Nginx.cert = shared_dir
+def nginx(certificate):
     made, factory = _closing(harness.Nginx)
     yield factory
     _close_all(made)

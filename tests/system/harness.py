@@ -508,6 +508,64 @@ class PhpFpm(Server):
         self.site.remove()
 
 
+# ---- HTTP/2 front ends ----
+
+
+class WebServer:
+    """What tests ask of a running HTTP/2 front end, whoever it is."""
+
+    cert = None  # a directory; made once by conftest
+    dir = None
+    port = None
+    url = None
+    process = None
+
+    def _answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError("the web server ended: " + self.log())
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 2).close()
+            return True
+        except OSError:
+            return False
+
+    def log(self):
+        path = self.dir / "error.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def curl(self, uri, *arguments, timeout=60):
+        """(status, headers, body) of a request over HTTP/2."""
+        head, body = self.dir / "head", self.dir / "body.out"
+        command = ["curl", "-sk", "--http2", "--max-time", str(timeout), "-D", str(head), "-o", str(body)]
+        command += ["-w", "%{http_version} %{http_code}", *map(str, arguments), self.url + uri]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout + 5, check=False)
+        assert done.returncode == 0, "curl: exit %d %s %s" % (done.returncode, done.stderr, self.log())
+        version, status = done.stdout.split()
+        assert version == "2", "not HTTP/2: " + version
+        headers = {}
+        for line in head.read_text().splitlines():
+            name, colon, value = line.partition(": ")
+            if colon:
+                headers[name.lower()] = value
+        return int(status), headers, body.read_bytes() if body.exists() else b""
+
+    def h2load(self, uri, requests, clients, streams, timeout=120):
+        """{'2xx': n, '5xx': n, 'failed': n, …} of a run of h2load."""
+        command = ["h2load", "-n", requests, "-c", clients, "-m", streams, self.url + uri]
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, timeout=timeout, check=True
+        )
+        return parse_h2load(done.stdout)
+
+    def close(self):
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        finally:
+            self.process.kill()
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+
 # ---- nginx ----
 
 NGINX_CONF = """
@@ -567,10 +625,8 @@ http {
 """
 
 
-class Nginx:
+class Nginx(WebServer):
     """nginx with TLS and HTTP/2 in front of a FastCGI server."""
-
-    cert = None  # a directory; made once by conftest
 
     def __init__(self, server, keepalive=8, request_buffering="on", buffering="on", tries=1):
         """tries > 1: a GET without an answer is tried again, so often in all."""
@@ -601,51 +657,6 @@ class Nginx:
             stderr=subprocess.DEVNULL,
         )
         wait_until(self._answers, what="nginx: " + self.log())
-
-    def _answers(self):
-        if self.process.poll() is not None:
-            raise AssertionError("nginx ended: " + self.log())
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 2).close()
-            return True
-        except OSError:
-            return False
-
-    def log(self):
-        path = self.dir / "error.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def curl(self, uri, *arguments, timeout=60):
-        """(status, headers, body) of a request over HTTP/2."""
-        head, body = self.dir / "head", self.dir / "body.out"
-        command = ["curl", "-sk", "--http2", "--max-time", str(timeout), "-D", str(head), "-o", str(body)]
-        command += ["-w", "%{http_version} %{http_code}", *map(str, arguments), self.url + uri]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout + 5, check=False)
-        assert done.returncode == 0, "curl: exit %d %s %s" % (done.returncode, done.stderr, self.log())
-        version, status = done.stdout.split()
-        assert version == "2", "not HTTP/2: " + version
-        headers = {}
-        for line in head.read_text().splitlines():
-            name, colon, value = line.partition(": ")
-            if colon:
-                headers[name.lower()] = value
-        return int(status), headers, body.read_bytes() if body.exists() else b""
-
-    def h2load(self, uri, requests, clients, streams, timeout=120):
-        """{'2xx': n, '5xx': n, 'failed': n, …} of a run of h2load."""
-        command = ["h2load", "-n", requests, "-c", clients, "-m", streams, self.url + uri]
-        done = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, timeout=timeout, check=True
-        )
-        return parse_h2load(done.stdout)
-
-    def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        finally:
-            self.process.kill()
-            shutil.rmtree(self.dir, ignore_errors=True)
 
 
 def parse_h2load(text):

@@ -434,7 +434,7 @@ def test_content_length_smaller_than_the_body(h2fpm):
         assert conn.request(server.params()).body == b"Hello, world\n"
 
 
-@pytest.mark.parametrize("bad", ["-1", "abc", "99999999999999999999999", "1e3", " 5", "5x", "0x5"])
+@pytest.mark.parametrize("bad", ["-2", "abc", "99999999999999999999999", "1e3", " 5", "5x", "0x5"])
 def test_content_length_that_is_no_number(h2fpm, bad):
     server = h2fpm()
     response = server.post("/hash.php", b"12345", CONTENT_LENGTH=bad)

@@ -134,7 +134,7 @@ static const char *parse_length(const char *text)
 
 static void test_content_length(void **state)
 {
-	static const char *const garbage[] = {"-1",  "+1",  " 1",  "1 ", "0x10",
+	static const char *const garbage[] = {"-2",  "+1",  "-", "-1 ", "-01", " 1",  "1 ", "0x10",
 	                                      "1e3", "1.0", "1,1", "x",  "9223372036854775807x"};
 
 	(void)state;
@@ -142,7 +142,9 @@ static void test_content_length(void **state)
 		assert_non_null(parse_length(garbage[i]));
 		assert_int_equal(meta.content_length, -1);
 	}
-	assert_string_equal(parse_length("-1"), "CONTENT_LENGTH is not a number");
+	assert_string_equal(parse_length("-2"), "CONTENT_LENGTH is not a number");
+	assert_null(parse_length("-1"));
+	assert_int_equal(meta.content_length, -1);
 	assert_null(parse_length(""));
 	assert_int_equal(meta.content_length, -1);
 	assert_null(parse_length("0"));
