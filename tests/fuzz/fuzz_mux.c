@@ -13,8 +13,9 @@
 
 enum { CHOICES_LEN = 4 };
 
-/* 0: max_streams; 1: what finishes a stream; 2: an id that is not opened;
- * 3: sizes of the parts that the input is chopped into. */
+/* 0: max_streams, and at what a stream is answered; 1: what finishes a stream;
+ * 2: an id that is not opened; 3: sizes of the parts that the input is chopped
+ * into. */
 static void start(struct mux_log *l, const uint8_t choices[CHOICES_LEN])
 {
 	static const unsigned finishers[] = {MUX_PARAMS, MUX_PARAMS_END, MUX_STDIN, MUX_STDIN_END, MUX_ABORT};
@@ -23,6 +24,10 @@ static void start(struct mux_log *l, const uint8_t choices[CHOICES_LEN])
 	for (unsigned i = 0; i < sizeof(finishers) / sizeof(*finishers); i++)
 		if (choices[1] & 1u << i)
 			l->finish_on |= 1u << finishers[i];
+	if (choices[0] & 0x40)
+		l->answer_on |= 1u << MUX_PARAMS_END;
+	if (choices[0] & 0x80)
+		l->answer_on |= 1u << MUX_STDIN_END;
 	l->not_opened = choices[2];
 }
 

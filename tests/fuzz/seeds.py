@@ -63,6 +63,9 @@ def streams():
     yield "http", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     yield "padding-only", record(STDIN, 1, b"", 255) + record(STDIN, 1, b"", 255)
     yield "cut-header", request(1) + b"\1\1\0"
+    yield "many-ids", b"".join(begin(i * 8000) for i in range(1, 8)) + request(65535)
+    yield "values-too-long", record(GET_VALUES, 0, b"\1\0x" * 1400)
+    yield "late-aborts", request(5) + record(ABORT, 5) + record(ABORT, 9) + request(5)
 
 
 def blocks():
@@ -88,6 +91,9 @@ def main():
     for i, (name, data) in enumerate(streams()):
         write("record", name, struct.pack(">H", len(data) * (i % 7) // 7) + data)
         write("mux", name, bytes([i % 3, 1 << i % 6, 0, 7 + i]) + data)
+    # Streams that are answered stay open, and a second BEGIN_REQUEST waits.
+    for i, name in enumerate(("two-requests", "late-aborts", "interleaved", "abort", "stdin-late", "begin-twice")):
+        write("mux", f"answered-{name}", bytes([7 | 0x40 << i % 2, 0, 0, 9]) + dict(streams())[name] + request(1))
     for i, (name, data) in enumerate(blocks()):
         write("params", name, bytes([i * 3]) + data)
 

@@ -22,6 +22,9 @@ struct mux_log {
 	/* The caller that is played: finishes a stream at these events (bits of
 	 * 1u << enum mux_event), and does not open this id. */
 	unsigned finish_on;
+	/* The same for events at which it is answered; it is then finished when
+	 * another one waits for its id. Not for those of data. */
+	unsigned answer_on;
 	uint16_t not_opened;
 	bool bad;
 	enum mux_event last;
@@ -96,6 +99,23 @@ static void mux_log_open(struct mux_log *l, uint16_t id)
 	mux_open(&l->mux, &l->streams[i], id);
 }
 
+/* It comes until the stream that it waits for is finished. */
+static void mux_log_wait(struct mux_log *l, uint16_t id)
+{
+	struct mux_item item;
+	const uint8_t *in = NULL;
+	size_t len = 0;
+	int i = 0;
+
+	MUX_LOG_CHECK(mux_is_waiting(&l->mux) && !mux_idle(&l->mux));
+	MUX_LOG_CHECK(mux_next(&l->mux, &in, &len, &l->out, &item) == MUX_WAIT && item.id == id);
+	while (list_empty(&l->streams[i].node) || l->streams[i].id != id)
+		i++;
+	MUX_LOG_CHECK(l->streams[i].input == MUX_INPUT_ANSWERED);
+	mux_finish(&l->mux, &l->streams[i]);
+	MUX_LOG_CHECK(!mux_is_waiting(&l->mux));
+}
+
 static void mux_log_event(struct mux_log *l, enum mux_event event, const struct mux_item *item)
 {
 	bool is_data = event == MUX_PARAMS || event == MUX_STDIN;
@@ -115,7 +135,11 @@ static void mux_log_event(struct mux_log *l, enum mux_event event, const struct 
 	if (has_stream && l->finish_on & 1u << event) {
 		mux_finish(&l->mux, item->stream);
 		mux_finish(&l->mux, item->stream);
+	} else if (has_stream && l->answer_on & 1u << event) {
+		mux_answered(item->stream);
 	}
+	if (event == MUX_WAIT)
+		mux_log_wait(l, item->id);
 	l->bad = event == MUX_BAD;
 }
 

@@ -19,6 +19,7 @@ struct talk {
 	struct buf out; /* expected answers */
 	uint32_t max_streams;
 	unsigned finish_on;
+	unsigned answer_on;
 	uint16_t not_opened;
 };
 
@@ -78,6 +79,7 @@ static void start(const struct talk *t, struct mux_log *l)
 {
 	mux_log_init(l, t->max_streams);
 	l->finish_on = t->finish_on;
+	l->answer_on = t->answer_on;
 	l->not_opened = t->not_opened;
 }
 
@@ -628,6 +630,140 @@ static void test_out_of_memory(void **state)
 	}
 }
 
+/* What comes for an answered one is passed over, but for an abort. */
+static void test_answered(void **state)
+{
+	struct talk *t = *state;
+
+	t->max_streams = 3;
+	t->answer_on = 1u << MUX_PARAMS_END;
+	say_begin(t, 7, FCGI_KEEP_CONN);
+	say(t, FCGI_PARAMS, 7, "pp");
+	say(t, FCGI_PARAMS, 7, "");
+	say(t, FCGI_PARAMS, 7, "late");
+	say(t, FCGI_STDIN, 7, "body");
+	say(t, FCGI_STDIN, 7, "");
+	say(t, FCGI_STDIN, 7, "more");
+	say(t, FCGI_ABORT_REQUEST, 7, "");
+	expect(t, "begin 7 keep|params 7|pp" "params-end 7|abort 7|");
+}
+
+static void test_begin_waits_for_an_answered_id(void **state)
+{
+	struct talk *t = *state;
+
+	t->max_streams = 2;
+	t->answer_on = 1u << MUX_STDIN_END;
+	say_request(t, 7);
+	say_request(t, 7);
+	say_begin(t, 9, 0);
+	say_begin(t, 7, 0);
+	expect(t, "begin 7 keep|params 7|pp" "params-end 7|stdin 7|in" "stdin-end 7|"
+	          "wait 7|begin 7 keep|params 7|pp" "params-end 7|stdin 7|in" "stdin-end 7|"
+	          "begin 9|wait 7|begin 7|");
+}
+
+/* The limit counts those that are answered and not yet all sent. */
+static void test_answered_ones_count(void **state)
+{
+	struct talk *t = *state;
+
+	t->max_streams = 1;
+	t->answer_on = 1u << MUX_PARAMS_END;
+	say_begin(t, 1, FCGI_KEEP_CONN);
+	say(t, FCGI_PARAMS, 1, "");
+	say_begin(t, 2, FCGI_KEEP_CONN);
+	assert_true(record_append_end(&t->out, 2, 0, FCGI_CANT_MPX_CONN));
+	expect(t, "begin 1 keep|params-end 1|refused 2 keep|");
+}
+
+static bool multiplexes(const struct talk *t)
+{
+	struct mux_log l;
+
+	start(t, &l);
+	mux_log_feed(&l, buf_head(&t->in), buf_len(&t->in));
+	bool found = l.mux.multiplexes;
+	mux_log_fini(&l);
+	return found;
+}
+
+static void test_signs_of_multiplexing(void **state)
+{
+	struct talk *t = *state;
+	struct buf pairs = {0};
+
+	t->max_streams = 2;
+	t->finish_on = 1u << MUX_STDIN_END;
+	say_request(t, 1);
+	say_request(t, 1);
+	ask(&pairs, FCGI_MAX_CONNS, "");
+	say_values(t, 0, &pairs); /* empties pairs */
+	assert_false(multiplexes(t));
+	say_request(t, 2);
+	assert_true(multiplexes(t));
+	buf_reset(&t->in, SIZE_MAX);
+	say_begin(t, 1, 0);
+	say_begin(t, 300, 0);
+	assert_true(multiplexes(t));
+	buf_reset(&t->in, SIZE_MAX);
+	ask(&pairs, FCGI_MPXS_CONNS, "");
+	say_values(t, 0, &pairs);
+	assert_true(multiplexes(t));
+	buf_fini(&pairs);
+}
+
+static void test_late_aborts_are_counted(void **state)
+{
+	const struct mux_limits limits = {.max_streams = 2};
+	struct talk *t = *state;
+	struct mux m;
+	struct mux_item item;
+
+	say(t, FCGI_ABORT_REQUEST, 5, "xx");
+	say(t, FCGI_ABORT_REQUEST, 6, "");
+	mux_init(&m, &limits);
+	for (size_t i = 0; i < buf_len(&t->in); i++) {
+		const uint8_t *in = buf_head(&t->in) + i;
+		size_t len = 1;
+		assert_int_equal(mux_next(&m, &in, &len, &t->out, &item), MUX_NEED_MORE);
+	}
+	assert_int_equal(m.late_aborts, 2);
+	mux_fini(&m);
+}
+
+/* All ids open, found and closed in another order. */
+static void test_every_id_at_one_time(void **state)
+{
+	enum { STEP = 40501 }; /* prime to 65535: every id once */
+	const struct mux_limits limits = {.max_streams = 65535};
+	struct mux_stream *streams = calloc(65536, sizeof *streams);
+	struct talk *t = *state;
+	struct mux_item item;
+	struct mux m;
+
+	mux_init(&m, &limits);
+	for (uint32_t i = 0, id = 1; i < 65535; i++, id = (id + STEP - 1) % 65535 + 1) {
+		assert_null(streams[id].node.next);
+		mux_open(&m, &streams[id], (uint16_t)id);
+	}
+	assert_int_equal(m.stream_count, 65535);
+	for (uint32_t id = 65535; id > 0; id--) {
+		buf_reset(&t->in, SIZE_MAX);
+		say(t, FCGI_ABORT_REQUEST, (uint16_t)id, "");
+		const uint8_t *in = buf_head(&t->in);
+		size_t len = buf_len(&t->in);
+		assert_int_equal(mux_next(&m, &in, &len, &t->out, &item), MUX_ABORT);
+		assert_ptr_equal(item.stream, &streams[id]);
+		mux_finish(&m, item.stream);
+	}
+	assert_true(mux_idle(&m));
+	mux_open(&m, &streams[9], 9);
+	mux_fini(&m);
+	assert_true(list_empty(&streams[9].node));
+	free(streams);
+}
+
 static void test_finish_is_harmless_when_closed(void **state)
 {
 	const struct mux_limits limits = {.max_streams = 2};
@@ -689,6 +825,12 @@ int main(void)
 	        TALK(test_idle),
 	        TALK(test_largest_record),
 	        TALK(test_out_of_memory),
+	        TALK(test_answered),
+	        TALK(test_begin_waits_for_an_answered_id),
+	        TALK(test_answered_ones_count),
+	        TALK(test_signs_of_multiplexing),
+	        TALK(test_late_aborts_are_counted),
+	        TALK(test_every_id_at_one_time),
 	        cmocka_unit_test(test_finish_is_harmless_when_closed),
 	};
 
