@@ -196,3 +196,17 @@ def test_stream_that_is_reset(server, data, http2):
     assert ticks(data) < 3000
     (data / "other.go").touch()
     assert http2.wait(gate)[0].startswith(b"passed")
+
+
+def test_restart_of_h2fpm(front, server):
+    """It is found again at once, over new connections; by lighttpd, which looks
+    each second, then."""
+    front.curl("/hello.php")
+    server.stop()
+    status, _, _ = front.curl("/hello.php")
+    assert status in (502, 503)
+    server.start()
+    if front.name == "lighttpd":
+        wait_until(lambda: front.curl("/hello.php")[0] == 200, what="h2fpm is found again")
+    status, _, body = front.curl("/hello.php")
+    assert (status, body) == (200, b"Hello, world\n")
