@@ -24,6 +24,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 POOL = """[global]
 error_log = {log}
 daemonize = no
+{options}
 [bench]
 {user}
 listen = {socket}
@@ -151,10 +152,10 @@ class Server:
 
 class Stack:
     """pool: settings of both programs' pool; more: further lines of h2fpm's
-    file; only: the one program that is wanted."""
+    file; only: the one program that is wanted; options: [global] lines."""
 
-    def __init__(self, pool=None, more="", only=None):
-        self.pool_settings, self.more, self.only = pool or STATIC, more, only
+    def __init__(self, pool=None, more="", only=None, options=""):
+        self.pool_settings, self.more, self.only, self.options = pool or STATIC, more, only, options
         self.started = []
         self.dir = None
 
@@ -231,7 +232,7 @@ class Stack:
         path = self.dir / (name + ".ini")
         settings = "\n".join("%s = %s" % item for item in self.pool_settings.items())
         more = self.more.format(dir=self.dir, user=user) if name == "h2fpm" else ""
-        path.write_text(POOL.format(log=self.log(name), user=user, pm=settings, more=more,
+        path.write_text(POOL.format(log=self.log(name), options=self.options, user=user, pm=settings, more=more,
                                     socket=self.dir / "run" / (name + ".sock")))
         return path
 
