@@ -22,6 +22,7 @@ class ExampleServer(WebServer):
     replaced = {}  # what else the example must hold: with what it is replaced
     main = "%(example)s"  # the configuration around it
     keeps_connections = False
+    logs_cut = None  # what it says of an answer cut short, where it does not tell the browser
 
     def __init__(self, server):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="h2fpm-%s-" % self.name))
@@ -102,6 +103,7 @@ http {
 class LighttpdExample(ExampleServer):
     name = "lighttpd"
     example = "lighttpd/h2fpm.conf"
+    logs_cut = "response already sent out, but backend returned error"
     command = ["lighttpd", "-D", "-f", "%(dir)s/main.conf"]
     replaced = {
         '$SERVER["socket"] == ":443"': '$SERVER["socket"] == "127.0.0.1:%(port)d"',
@@ -150,6 +152,7 @@ Include %(example)s
 class CaddyExample(ExampleServer):
     name = "caddy"
     example = "caddy/h2fpm.caddy"
+    logs_cut = "aborting with incomplete response"
     command = ["caddy", "run", "--adapter", "caddyfile", "--config", "%(dir)s/main.conf"]
     replaced = {"example.org:443 {": "https://localhost:%(port)d {\n\tbind 127.0.0.1"}
     # Neither a port for redirections nor one to be told what to do.
@@ -169,6 +172,7 @@ import %(example)s
 class H2oExample(ExampleServer):
     name = "h2o"
     example = "h2o/h2fpm.conf"
+    logs_cut = "received unexpected record"
     command = ["h2o", "-m", "worker", "-c", "%(dir)s/example.conf"]
     replaced = {
         "user: www-data": "temp-buffer-path: %(dir)s",
