@@ -190,6 +190,7 @@ def test_stream_that_is_reset(server, data, http2):
     """Another one on the same connection goes on."""
     gate = http2.get("/gate.php?dir=%s&id=other" % data)
     stream = http2.get(ticker(data))
+    http2.wait_data(stream)  # which comes as it is made
     wait_until(lambda: ticks(data) >= 3 and list(data.glob("other.started.*")), what="both scripts run")
     http2.reset(stream)
     check_free(server, WORKERS - 1)
