@@ -35,7 +35,7 @@ void resets_on_abort(struct resets *t, uint32_t flow, int64_t age_us, int64_t no
 	else
 		f->age_us += (age_us - f->age_us) / AGE_WEIGHT;
 	count += MILLI;
-	f->count_milli = count < RESETS_MAX * MILLI ? count : RESETS_MAX * MILLI;
+	f->count_milli = count < RESETS_MAX * (int64_t)MILLI ? count : RESETS_MAX * (int64_t)MILLI;
 	f->at_us = now_us;
 }
 
@@ -44,7 +44,7 @@ int64_t resets_hold_us(const struct resets *t, uint32_t flow, int64_t now_us)
 	const struct resets_flow *f = &t->flows[flow % RESETS_SLOTS];
 	int64_t hold_us = f->age_us * AGE_FACTOR;
 
-	if (count_now(f, now_us) < RESETS_FREE * MILLI)
+	if (count_now(f, now_us) < RESETS_FREE * (int64_t)MILLI)
 		return 0;
 	if (hold_us < RESETS_HOLD_MIN_US)
 		return RESETS_HOLD_MIN_US;

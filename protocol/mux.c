@@ -64,7 +64,7 @@ static void add_buckets(struct mux *m)
 {
 	uint32_t old_count = m->bucket_mask + 1, count = old_count * 8;
 	struct list *old = m->buckets;
-	struct list *buckets = malloc(count * sizeof(*buckets));
+	struct list *buckets = calloc(count, sizeof(*buckets));
 
 	if (!buckets)
 		return;
