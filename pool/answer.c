@@ -6,10 +6,10 @@
 #include "protocol/record.h"
 
 enum {
-	FILE_CHUNK_BYTES = 131072, /* moved to and from the file: more than any record */
+	READ_BYTES = 16384,  /* at one time from the file: many may be in theirs */
+	WRITE_BYTES = 32768, /* to it, but for the last */
+	LAST_BYTES = 4096,   /* less is not worth a write */
 };
-
-_Static_assert(FILE_CHUNK_BYTES > RECORD_HEADER_LEN + RECORD_MAX_CONTENT + RECORD_MAX_PADDING, "");
 
 void answer_init(struct answer *a)
 {
@@ -65,74 +65,7 @@ bool answer_is_empty(const struct answer *a)
 	return answer_memory(a) == 0 && file_left(a) == 0;
 }
 
-/* ---- the file ---- */
-
-void answer_spill(struct answer *a)
-{
-	a->spilling = true;
-}
-
-/* In large pieces: what is less stays in tail. */
-static bool move_tail(struct answer *a, const char *dir)
-{
-	if (buf_len(&a->tail) < FILE_CHUNK_BYTES / 2)
-		return true;
-	if (!spool_append(&a->file, buf_head(&a->tail), buf_len(&a->tail), 0, dir)) {
-		a->no_room = true;
-		return false;
-	}
-	buf_reset(&a->tail, FILE_CHUNK_BYTES);
-	return true;
-}
-
-bool answer_is_full(const struct answer *a, size_t memory_bytes, int64_t file_bytes)
-{
-	if (!a->spilling)
-		return buf_len(&a->head) >= memory_bytes;
-	return a->no_room || a->file.size_bytes >= file_bytes;
-}
-
-/* Keeps the head filled from what follows it, until that is all in memory. */
-static bool refill(struct answer *a)
-{
-	size_t n = file_left(a) < FILE_CHUNK_BYTES ? (size_t)file_left(a) : FILE_CHUNK_BYTES;
-
-	if (n > 0) {
-		if (!buf_reserve(&a->head, n)) {
-			errno = ENOMEM;
-			return false;
-		}
-		if (!spool_read(&a->file, a->file_read, buf_tail(&a->head), n))
-			return false;
-		buf_commit(&a->head, n);
-		a->file_read += (int64_t)n;
-	}
-	if (file_left(a) > 0)
-		return true;
-	if (!buf_append(&a->head, buf_head(&a->tail), buf_len(&a->tail))) {
-		errno = ENOMEM;
-		return false;
-	}
-	buf_reset(&a->tail, 0);
-	leave_file(a);
-	return true;
-}
-
-bool answer_settle(struct answer *a, const char *dir)
-{
-	if (!a->spilling)
-		return true;
-	return buf_len(&a->head) == 0 ? refill(a) : move_tail(a, dir);
-}
-
-void answer_drop(struct answer *a)
-{
-	a->head.end = a->head.start + a->cut;
-	buf_reset(&a->tail, 0);
-	leave_file(a);
-}
-
-/* ---- turns ---- */
+/* ---- records ---- */
 
 /* The length of the record at p; 0: not all of its header is there. The mark
  * of a cut answer is a bare header (request.c). */
@@ -147,19 +80,124 @@ static size_t record_len(const uint8_t *p, size_t len)
 	return RECORD_HEADER_LEN + (size_t)h.content_len + h.padding_len;
 }
 
-struct iovec answer_turn(const struct answer *a, size_t max_bytes)
+/* The length of the whole records at the start, up to max_bytes, at least one;
+ * 0: there is none. */
+static size_t run_len(const struct buf *b, size_t max_bytes)
 {
-	const uint8_t *p = buf_head(&a->head);
-	size_t len = buf_len(&a->head), run = 0, one;
+	const uint8_t *p = buf_head(b);
+	size_t len = buf_len(b), run = 0, one;
 
-	if (a->cut > 0)
-		return (struct iovec){(void *)p, a->cut};
-	if (len <= max_bytes && !a->spilling)
-		return (struct iovec){(void *)p, len}; /* all that is there is whole */
 	while ((one = record_len(p + run, len - run)) > 0 && one <= len - run && (run == 0 || run + one <= max_bytes))
 		run += one;
-	assert(run > 0);
-	return (struct iovec){(void *)p, run};
+	return run;
+}
+
+/* ---- the file ---- */
+
+/* Gives back memory that was for more than is there now. */
+static void trim(struct buf *b)
+{
+	struct buf fitting = {0};
+
+	if (b->cap < 4 * (buf_len(b) + READ_BYTES) || !buf_append(&fitting, buf_head(b), buf_len(b)))
+		return;
+	buf_fini(b);
+	*b = fitting;
+}
+
+bool answer_spill(struct answer *a, const char *dir)
+{
+	size_t keep = a->cut > 0 ? a->cut : run_len(&a->head, READ_BYTES);
+
+	if (!spool_append(&a->file, buf_head(&a->head) + keep, buf_len(&a->head) - keep, 0, dir)) {
+		leave_file(a);
+		return false;
+	}
+	a->head.end = a->head.start + keep;
+	trim(&a->head);
+	a->spilling = true;
+	return true;
+}
+
+static bool move_tail(struct answer *a, const char *dir)
+{
+	if (!spool_append(&a->file, buf_head(&a->tail), buf_len(&a->tail), 0, dir)) {
+		a->no_room = true;
+		return false;
+	}
+	buf_reset(&a->tail, 0);
+	return true;
+}
+
+bool answer_is_full(const struct answer *a, size_t memory_bytes, int64_t file_bytes)
+{
+	if (!a->spilling)
+		return buf_len(&a->head) >= memory_bytes;
+	return a->no_room || a->file.size_bytes >= file_bytes;
+}
+
+static bool read_back(struct answer *a)
+{
+	size_t n = file_left(a) < READ_BYTES ? (size_t)file_left(a) : READ_BYTES;
+
+	trim(&a->head);
+	if (!buf_reserve(&a->head, n)) {
+		errno = ENOMEM;
+		return false;
+	}
+	if (!spool_read(&a->file, a->file_read, buf_tail(&a->head), n))
+		return false;
+	buf_commit(&a->head, n);
+	a->file_read += (int64_t)n;
+	return true;
+}
+
+/* Has a whole record in the head, if one follows anywhere. */
+static bool refill(struct answer *a)
+{
+	while (file_left(a) > 0 && run_len(&a->head, 0) == 0) {
+		if (!read_back(a))
+			return false;
+	}
+	if (file_left(a) > 0 || buf_len(&a->head) > READ_BYTES)
+		return true;
+	if (!buf_append(&a->head, buf_head(&a->tail), buf_len(&a->tail))) {
+		errno = ENOMEM;
+		return false;
+	}
+	buf_reset(&a->tail, 0);
+	leave_file(a);
+	return true;
+}
+
+bool answer_settle(struct answer *a, const char *dir, bool last)
+{
+	if (!a->spilling)
+		return true;
+	if (buf_len(&a->head) == 0)
+		return refill(a);
+	return buf_len(&a->tail) < (last ? LAST_BYTES : WRITE_BYTES) || move_tail(a, dir);
+}
+
+void answer_drop(struct answer *a)
+{
+	a->head.end = a->head.start + a->cut;
+	buf_reset(&a->tail, 0);
+	leave_file(a);
+}
+
+/* ---- turns ---- */
+
+struct iovec answer_turn(const struct answer *a, size_t max_bytes)
+{
+	size_t len = buf_len(&a->head);
+
+	if (a->cut > 0)
+		len = a->cut;
+	else if (len > max_bytes || a->spilling) /* else all that is there is whole */
+		len = run_len(&a->head, max_bytes);
+	assert(len > 0);
+	return (struct iovec){buf_head(&a->head), len};
 }
 
 bool answer_wrote(struct answer *a, size_t n)
@@ -176,7 +214,5 @@ bool answer_wrote(struct answer *a, size_t n)
 		a->cut = at - n;
 	}
 	buf_consume(&a->head, n);
-	if (a->spilling && a->cut == 0 && buf_len(&a->head) < FILE_CHUNK_BYTES / 2)
-		return refill(a);
-	return true;
+	return !a->spilling || a->cut > 0 || run_len(&a->head, 0) > 0 || refill(a);
 }

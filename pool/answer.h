@@ -39,11 +39,13 @@ struct buf *answer_sink(struct answer *a);
 size_t answer_memory(const struct answer *a);
 bool answer_is_empty(const struct answer *a);
 
-/* From here on what comes is put into a file in dir, at most max_bytes. */
-void answer_spill(struct answer *a);
-/* After records were appended: moves them to the file. False with errno set:
- * there is no room, and they stay in memory (answer_is_full() until some left). */
-bool answer_settle(struct answer *a, const char *dir) __attribute__((warn_unused_result));
+/* What is there, but for a turn, and what comes is put into a file in dir. False
+ * with errno set: there is no room, and nothing has changed. */
+bool answer_spill(struct answer *a, const char *dir) __attribute__((warn_unused_result));
+/* After records were appended, the last ones or not: moves them to the file.
+ * False with errno set: there is no room any more, and they stay in memory
+ * (answer_is_full() until what is in the file has left). */
+bool answer_settle(struct answer *a, const char *dir, bool last) __attribute__((warn_unused_result));
 /* True when no more should be appended now. */
 bool answer_is_full(const struct answer *a, size_t memory_bytes, int64_t file_bytes);
 /* Drops what was not begun to be written. */

@@ -65,6 +65,7 @@ struct counters {
 	uint64_t replied;  /* answers without a worker: 4xx, 5xx, ping */
 	uint64_t replies[REPLY_COUNT]; /* of these, by what was said */
 	uint64_t overloaded; /* requests refused by mpxs.max_requests */
+	uint64_t send_timeouts; /* connections closed for taking nothing */
 	uint64_t spilled;    /* answers put into a file since others wanted the worker */
 	uint64_t cancelled_queued;
 	uint64_t cancelled_running;
@@ -100,6 +101,8 @@ struct broker {
 	struct list conns; /* open ones */
 	struct list lingering;
 	struct ev_timer linger_timer;
+	struct list blocked_conns; /* of the open ones: their output waits for room */
+	struct ev_timer stall_timer; /* response.send_timeout of the first of these */
 	struct list dirty_conns; /* of the open ones: to be flushed at the turn's end */
 	struct list retired_conns;
 	int64_t conn_count; /* descriptors in use by clients */
@@ -169,7 +172,7 @@ struct broker {
 	struct counters counters;
 	/* one for each kind of message, so that none hides another */
 	struct log_gate bad_gate, client_gate, script_gate, full_gate, late_gate;
-	struct log_gate accept_gate, descriptor_gate, spool_gate, spill_gate, gossip_gate, exhausted_gate, start_gate;
+	struct log_gate accept_gate, descriptor_gate, spool_gate, spill_gate, stall_gate, gossip_gate, exhausted_gate, start_gate;
 	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
 };
 

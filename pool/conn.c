@@ -21,6 +21,8 @@ enum {
 	LINGER_MS = 2000,      /* for a peer to take its answer and close */
 	CTL_MAX_BYTES = 65536, /* records of no request, not yet taken */
 	LATE_ABORT_AGE_US = 50000, /* taken for theirs: when their requests began is forgotten */
+	FLUSH_BYTES = 1048576, /* for one, before others have their turn */
+	SPILLED_MAX = 8,       /* answers in files for one that takes nothing */
 	SHARED_SEND_BYTES = 65536, /* in the kernel: what nobody can overtake any more */
 };
 
@@ -34,6 +36,7 @@ static void conn_retire(struct conn *c)
 	ev_io_stop(b->loop, &c->read_io);
 	ev_io_stop(b->loop, &c->write_io);
 	list_remove(&c->dirty);
+	list_remove(&c->blocked);
 	close(c->fd);
 	c->fd = -1;
 	c->state = CONN_CLOSED;
@@ -114,8 +117,54 @@ static void on_wrote(void *context, struct answer *a, bool ok)
 		request_on_flushed(r);
 }
 
+static void arm_stall_timer(struct broker *b)
+{
+	struct list *first = list_first(&b->blocked_conns);
+	int64_t limit_us = b->settings->response_send_timeout_ms * 1000;
+
+	if (first && limit_us > 0) {
+		const struct conn *c = container_of(first, struct conn, blocked);
+		broker_arm(b, &b->stall_timer, (double)(c->progress_us + limit_us - broker_now_us()) / 1e6 + 1e-3);
+	}
+}
+
+/* Those that have taken nothing for the longest time come first. */
+static void wait_for_room(struct conn *c, bool progress)
+{
+	struct broker *b = c->broker;
+
+	ev_io_start(b->loop, &c->write_io);
+	if (!progress && !list_empty(&c->blocked))
+		return;
+	c->progress_us = broker_now_us();
+	list_remove(&c->blocked);
+	list_add_tail(&b->blocked_conns, &c->blocked);
+	if (!ev_is_active(&b->stall_timer))
+		arm_stall_timer(b);
+}
+
+/* Who takes nothing for so long will not any more, and keeps what it has. */
+static void on_stall_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+	struct broker *b = container_of(timer, struct broker, stall_timer);
+	int64_t limit_us = b->settings->response_send_timeout_ms * 1000;
+	struct list *first;
+
+	(void)loop, (void)events;
+	while ((first = list_first(&b->blocked_conns)) != NULL) {
+		struct conn *c = container_of(first, struct conn, blocked);
+		if (c->progress_us + limit_us > broker_now_us())
+			break;
+		b->counters.send_timeouts++;
+		log_limited(&b->stall_gate, 1000, LOG_LEVEL_WARNING,
+			    "a front end's connection is closed: it took nothing for response.send_timeout");
+		conn_close(c, "response.send_timeout");
+	}
+	arm_stall_timer(b);
+}
+
 /* One sendmsg() for all whose turn it is. False: nothing more to do now. */
-static bool write_once(struct conn *c)
+static bool write_once(struct conn *c, size_t *written)
 {
 	struct output_plan plan;
 
@@ -131,9 +180,11 @@ static bool write_once(struct conn *c)
 		return false;
 	}
 	output_wrote(&c->output, &plan, (size_t)n, on_wrote, NULL);
-	if ((size_t)n == plan.bytes)
+	*written += (size_t)n;
+	if ((size_t)n == plan.bytes && *written < FLUSH_BYTES)
 		return true;
-	ev_io_start(c->broker->loop, &c->write_io);
+	if (!output_is_empty(&c->output))
+		wait_for_room(c, n > 0);
 	return false;
 }
 
@@ -187,17 +238,25 @@ void conn_flush(struct conn *c)
 	if (c->state != CONN_OPEN)
 		return;
 	if (!ev_is_active(&c->write_io)) {
-		while (write_once(c)) {
+		size_t written = 0;
+		while (write_once(c, &written)) {
 		}
 	}
 	if (c->state != CONN_OPEN)
 		return;
+	if (!ev_is_active(&c->write_io))
+		list_remove(&c->blocked);
 	if (list_empty(&c->requests) && output_is_empty(&c->output) && c->used && (c->closing || c->half_closed)) {
 		conn_finish(c);
 		return;
 	}
 	resume_workers(c);
 	update_reading(c);
+}
+
+bool conn_is_stuffed(const struct conn *c)
+{
+	return c->spilled_count >= SPILLED_MAX && ev_is_active(&c->write_io);
 }
 
 bool conn_is_shared(const struct conn *c)
@@ -265,6 +324,7 @@ static void become_shared(struct conn *c)
 static void on_begin(struct conn *c, const struct mux_item *item)
 {
 	struct request *r = request_new(c->broker, c, item->id);
+	bool first = !c->used;
 
 	if (!r) {
 		conn_close(c, "out of memory");
@@ -275,7 +335,8 @@ static void on_begin(struct conn *c, const struct mux_item *item)
 	c->used = true;
 	if (c->mux.multiplexes && !c->shared)
 		become_shared(c);
-	if (c->broker->phase != BROKER_SERVING)
+	/* Who connected before the drain is not refused at once. */
+	if (c->broker->phase == BROKER_STOPPING || (c->broker->phase == BROKER_DRAINING && !first))
 		request_reply(r, REPLY_DRAINING);
 }
 
@@ -289,7 +350,7 @@ static void on_refused(struct conn *c, const struct mux_item *item)
 	c->used = true;
 	c->unread = true;
 	c->closing = c->closing || !item->keep_conn;
-	c->broker->counters.overloaded += item->status == FCGI_OVERLOADED;
+	c->broker->counters.overloaded += item->status != FCGI_UNKNOWN_ROLE;
 	conn_flush_soon(c);
 }
 
@@ -470,6 +531,7 @@ void conn_new(struct broker *b, int fd, const struct sockaddr_storage *peer)
 	buf_init(&c->held);
 	list_init(&c->requests);
 	list_init(&c->dirty);
+	list_init(&c->blocked);
 	list_init(&c->node);
 	list_add_tail(&b->conns, &c->node);
 	b->conn_count++;
@@ -483,6 +545,8 @@ void conn_init_lists(struct broker *b)
 	list_init(&b->lingering);
 	list_init(&b->retired_conns);
 	list_init(&b->dirty_conns);
+	list_init(&b->blocked_conns);
+	ev_timer_init(&b->stall_timer, on_stall_timer, 0., 0.);
 	ev_timer_init(&b->linger_timer, on_linger_timer, 0., 0.);
 }
 
@@ -527,4 +591,5 @@ void conn_close_all(struct broker *b)
 	close_all(&b->lingering);
 	conn_collect(b);
 	ev_timer_stop(b->loop, &b->linger_timer);
+	ev_timer_stop(b->loop, &b->stall_timer);
 }

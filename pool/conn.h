@@ -36,6 +36,9 @@ struct conn {
 	struct list dirty;    /* on broker.dirty_conns: to be flushed in this turn */
 	struct list requests; /* in order of arrival */
 	size_t held_bytes;    /* memory of all of them: see request_account() */
+	int64_t spilled_count; /* those with an answer in a file */
+	struct list blocked;  /* on broker.blocked_conns while output waits for room */
+	int64_t progress_us;  /* when its peer last took something, while it does */
 	int64_t linger_until_us;
 	uint64_t number;  /* of the pool's connections */
 	bool is_unix;
@@ -59,6 +62,8 @@ void conn_flush_soon(struct conn *c);
 void conn_flush_dirty(struct broker *b);
 /* Whether its peer puts several requests on it. */
 bool conn_is_shared(const struct conn *c);
+/* Whether it takes nothing now, and has enough answers in files. */
+bool conn_is_stuffed(const struct conn *c);
 /* It as a flow of resets.h. */
 uint32_t conn_flow(const struct conn *c);
 /* Whether its requests together had more than their memory, with so much more;

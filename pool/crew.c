@@ -236,9 +236,10 @@ static struct request *next_request(struct broker *b)
 
 	while ((e = queue_peek(&b->queue)) != NULL) {
 		struct request *r = container_of(e, struct request, place);
-		if (!r->conn->half_closed || !conn_peer_gone(r->conn))
+		if (r->conn->half_closed && conn_peer_gone(r->conn))
+			conn_close(r->conn, "the client has gone");
+		else if (!request_waits_for_reader(r))
 			return r;
-		conn_close(r->conn, "the client has gone");
 	}
 	return NULL;
 }

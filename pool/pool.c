@@ -355,12 +355,12 @@ int pool_main(const struct pool_settings *settings, int listen_count)
 		  (unsigned long long)c->replied, (unsigned long long)(c->cancelled_queued + c->cancelled_running),
 		  (unsigned long long)c->retried, (unsigned long long)c->cut, (unsigned long long)c->crashes);
 	log_debug("refused: %llu by request.max_params, %llu by request.max_body, %llu by request.receive_timeout, "
-		  "%llu by mpxs.max_requests, %llu by mpxs.buffer_size; %llu answers spilled, %llu requests held back",
+		  "%llu by mpxs.max_requests, %llu by mpxs.buffer_size; %llu answers spilled, %llu requests held back, %llu connections stalled",
 		  (unsigned long long)c->replies[REPLY_PARAMS_TOO_LARGE],
 		  (unsigned long long)c->replies[REPLY_BODY_TOO_LARGE],
 		  (unsigned long long)c->replies[REPLY_RECEIVE_TIMEOUT], (unsigned long long)c->overloaded,
 		  (unsigned long long)c->replies[REPLY_NO_MEMORY], (unsigned long long)c->spilled,
-		  (unsigned long long)c->held_back);
+		  (unsigned long long)c->held_back, (unsigned long long)c->send_timeouts);
 	broker_fini(b);
 	free(b);
 	return 0;

@@ -26,12 +26,12 @@ void queue_push(struct queue *q, struct queue_entry *e, int64_t now_us)
 	q->length++;
 }
 
-void queue_hold(struct queue *q, struct queue_entry *e, int64_t now_us, int64_t until_us)
+void queue_hold(struct queue *q, struct queue_entry *e, int64_t since_us, int64_t until_us)
 {
 	struct list *before = q->held.prev;
 
-	assert(!queue_full(q) && until_us > 0);
-	e->since_us = now_us;
+	assert(until_us > 0);
+	e->since_us = since_us;
 	e->held_until_us = until_us;
 	while (before != &q->held && container_of(before, struct queue_entry, node)->held_until_us > until_us)
 		before = before->prev;

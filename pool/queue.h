@@ -31,8 +31,9 @@ void queue_init(struct queue *q, int64_t max, int64_t timeout_us);
 bool queue_full(const struct queue *q);
 /* The queue must not be full. */
 void queue_push(struct queue *q, struct queue_entry *e, int64_t now_us);
-/* The same, but it is held back until then. */
-void queue_hold(struct queue *q, struct queue_entry *e, int64_t now_us, int64_t until_us);
+/* Held back until then; since_us: when its waiting began. It must not be on the
+ * queue, nor that be full unless the entry was on it before. */
+void queue_hold(struct queue *q, struct queue_entry *e, int64_t since_us, int64_t until_us);
 /* Lets those in whose time has come. */
 void queue_release(struct queue *q, int64_t now_us);
 /* When the next one's time comes; -1: none is held back. */

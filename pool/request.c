@@ -20,6 +20,7 @@ enum {
 	LEAST_ANSWER_BYTES = 16384,
 	BULK_BYTES = 262144,
 	PATIENT_US = 1000000,
+	READER_MS = 50, /* until it is seen again whether the reader takes something */
 	STATUS_CLIENT_GONE = 499, /* nginx's number; in the access log only */
 };
 
@@ -202,6 +203,7 @@ void request_account(struct request *r)
 	bool has_file = r->answer.file.fd >= 0;
 
 	r->broker->spool_count += has_file - r->has_answer_file;
+	r->conn->spilled_count += has_file - r->has_answer_file;
 	r->has_answer_file = has_file;
 	r->conn->held_bytes += now - r->held_bytes;
 	r->held_bytes = now;
@@ -216,6 +218,7 @@ static void leave_conn(struct request *r)
 	list_remove(&r->of_conn);
 	list_remove(&r->answer.turn);
 	c->held_bytes -= r->held_bytes;
+	c->spilled_count -= r->has_answer_file;
 	r->held_bytes = 0;
 	r->conn = NULL;
 }
@@ -281,15 +284,20 @@ static void request_log(struct request *r)
 
 /* ---- ends ---- */
 
+static void log_no_room(const struct request *r)
+{
+	const char *dir = r->broker->settings->request_spool_dir;
+
+	log_limited(&r->broker->spill_gate, 1000, LOG_LEVEL_WARNING,
+		    "cannot store an answer in request.spool_dir %s: %s; it waits for its slow reader instead", dir,
+		    strerror(errno));
+}
+
 /* What was appended to the answer is to be written at the end of the turn. */
 static void request_offer(struct request *r)
 {
-	struct broker *b = r->broker;
-
-	if (!answer_settle(&r->answer, b->settings->request_spool_dir))
-		log_limited(&b->spill_gate, 1000, LOG_LEVEL_WARNING,
-			    "cannot store an answer in request.spool_dir %s: %s; it waits for its slow reader instead",
-			    b->settings->request_spool_dir, strerror(errno));
+	if (!answer_settle(&r->answer, r->broker->settings->request_spool_dir, r->ended))
+		log_no_room(r);
 	request_account(r);
 	output_offer(&r->conn->output, &r->answer);
 	conn_flush_soon(r->conn);
@@ -404,6 +412,7 @@ void request_on_unreadable(struct request *r)
 		request_cut(r, "it cannot be read back");
 		return;
 	}
+	r->broker->counters.cut++;
 	if (!append_failure(r))
 		conn_close(r->conn, "out of memory");
 	else if (answer_is_empty(&r->answer))
@@ -692,10 +701,33 @@ bool request_yields(const struct request *r)
 
 bool request_spill(struct request *r)
 {
-	if (r->answer.spilling || r->broker->settings->response_spool_bytes == 0 ||
-	    !frontend_has_descriptor(r->broker))
+	const struct pool_settings *s = r->broker->settings;
+
+	if (r->answer.spilling || s->response_spool_bytes == 0 || !frontend_has_descriptor(r->broker))
 		return false;
-	answer_spill(&r->answer);
+	if (!answer_spill(&r->answer, s->request_spool_dir)) {
+		log_no_room(r);
+		return false;
+	}
+	request_account(r);
+	return true;
+}
+
+bool request_waits_for_reader(struct request *r)
+{
+	struct queue *q = &r->broker->queue;
+	int64_t now_us = broker_now_us(), until_us = now_us + READER_MS * INT64_C(1000);
+
+	if (!conn_is_stuffed(r->conn))
+		return false;
+	if (q->timeout_us > 0 && now_us - r->place.since_us >= q->timeout_us) {
+		request_reply(r, REPLY_QUEUE_TIMEOUT);
+		return true;
+	}
+	queue_remove(q, &r->place);
+	queue_hold(q, &r->place, r->place.since_us, until_us);
+	if (!ev_is_active(&r->broker->hold_timer))
+		arm_hold_timer(r->broker);
 	return true;
 }
 

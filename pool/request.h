@@ -120,6 +120,9 @@ bool request_output_full(const struct request *r);
 bool request_yields(const struct request *r);
 /* Others want its worker: what comes goes to a file. False: that may not be. */
 bool request_spill(struct request *r);
+/* It is its turn in the queue, but its connection takes nothing and has answers
+ * in files already: true, and it waits on, so that these cannot become any number. */
+bool request_waits_for_reader(struct request *r);
 /* Its memory has changed. */
 void request_account(struct request *r);
 /* Bytes of its body have come. */

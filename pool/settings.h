@@ -93,6 +93,7 @@ struct pool_settings {
 	int64_t request_receive_timeout_ms;
 	char *request_spool_dir;
 	int64_t response_buffer_bytes;
+	int64_t response_send_timeout_ms;
 	int64_t response_spool_bytes; /* of an answer, in a file; 0: none is put there */
 	int64_t mpxs_max_requests;    /* open at one time on a connection */
 	int64_t mpxs_buffer_bytes;    /* in memory for all of these */

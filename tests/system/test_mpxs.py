@@ -552,3 +552,42 @@ def test_reset_flood_starts_few_scripts(h2fpm):
         mux.request(1, server.params())
         assert mux.wait(1).body == HELLO
     assert len(marks(server)) < 200
+
+
+# ---- readers that take nothing ----
+
+
+def test_reader_that_takes_nothing_leaves_descriptors_to_others(h2fpm):
+    """Its further requests wait for it, once some of its answers are in files."""
+    server = h2fpm(preexec=harness.limit_files(120), pool={"pm.max_children": 2, "mpxs.max_requests": 300})
+    with slow_reader(server, 200, MB) as mux:
+        responses = list(mux.open.values())
+        server.get("/slow.php?ms=500")
+        for _ in range(5):
+            assert server.get(timeout=10).body == HELLO
+        assert len(os.listdir("/proc/%d/fd" % server.pool_pid)) < 60
+        mux.wait()
+        assert all(response.body == pattern(MB) for response in responses)
+
+
+def test_memory_of_spilled_answers_is_small(h2fpm):
+    server = h2fpm(pool={"pm.max_children": 2})
+    with slow_reader(server, 10, 2 * MB) as mux:
+        responses = list(mux.open.values())
+        assert server.get("/slow.php?ms=500").status == 200
+        assert server.get().body == HELLO
+        harness.check_peak_memory(server.pool_pid, 12 * 1024)
+        mux.wait()
+        assert all(response.body == pattern(2 * MB) for response in responses)
+
+
+def test_reader_that_takes_nothing_is_left_in_the_end(h2fpm):
+    server = h2fpm(pool={"pm.max_children": 1, "response.send_timeout": "500ms", "response.spool_size": 0})
+    with slow_reader(server, 2, 5 * MB) as mux, muxed(server) as other:
+        other.request(1, server.params())
+        assert other.wait(1).body == HELLO
+        server.wait_log("response.send_timeout")
+        with pytest.raises(fcgi.Closed):
+            mux.wait()
+        other.request(1, server.params("/download.php?bytes=%d" % (5 * MB)))
+        assert other.wait(1).body == pattern(5 * MB)

@@ -60,11 +60,12 @@ def test_stop_without_waiting_for_readiness(h2fpm):
 
 def test_quit_finishes_what_runs_and_what_waits(h2fpm):
     server = h2fpm(pool={"pm.max_children": 1})
+    kept, fresh = server.connect(), server.connect()
+    assert kept.request(server.params()).body == b"Hello, world\n"
     held = Held(server)
     waiting = [server.start_get("/hello.php") for _ in range(3)]
-    kept = server.connect()
-    kept.send(fcgi.record(fcgi.GET_VALUES, 0, fcgi.pairs({"FCGI_MAX_REQS": ""})))
-    assert kept.read_record()[0] == fcgi.GET_VALUES_RESULT  # it is accepted
+    fresh.send(fcgi.record(fcgi.GET_VALUES, 0, fcgi.pairs({"FCGI_MAX_REQS": ""})))
+    assert fresh.read_record()[0] == fcgi.GET_VALUES_RESULT  # it is accepted
     assert waiting[-1].quiet(0.3)
     server.seen.update(server.workers())
     server.process.send_signal(signal.SIGQUIT)
@@ -74,9 +75,12 @@ def test_quit_finishes_what_runs_and_what_waits(h2fpm):
     wait_until(lambda: not os.path.exists(listener), 5, "the drain begins")
     response = kept.request(server.params())
     assert response.status == 503 and int(response.headers["retry-after"]) > 0, response
+    fresh.send(fcgi.request(server.params()))  # it came before: its first request is taken
+    waiting.append(fresh)
+    assert fresh.quiet(0.2)
     assert server.process.poll() is None
     assert b"passed" in held.finish().body
-    assert [conn.read_response().body for conn in waiting] == [b"Hello, world\n"] * 3
+    assert [conn.read_response().body for conn in waiting] == [b"Hello, world\n"] * 4
     assert server.process.wait(15) == 0
     server.check_nothing_left()
 

@@ -100,6 +100,7 @@ static void test_defaults(void **state)
 	assert_string_equal(pool->request_spool_dir, "/tmp");
 	assert_int_equal(pool->request_receive_timeout_ms, 60000);
 	assert_int_equal(pool->response_buffer_bytes, 262144);
+	assert_int_equal(pool->response_send_timeout_ms, 300000);
 	assert_int_equal(pool->response_spool_bytes, 1 << 30);
 	assert_int_equal(pool->mpxs_max_requests, 128);
 	assert_int_equal(pool->mpxs_buffer_bytes, 8 << 20);
