@@ -159,12 +159,19 @@ start nginx -p "$dir" -c "$dir/nginx.conf" -e "$dir/nginx.log" >"$dir/nginx.out"
 nginx_pid=$!
 wait_until_it_answers
 
-say
-say "  https://localhost:$port"
-say
-say '  The certificate is self-made: the browser will ask once. Ctrl-C stops everything.'
-say "  Access log (until then): $H2FPM_ACCESS_LOG"
-say
+# One that dies while this is said is told of by the shell itself, and "wait -n"
+# does not know it any more: hence the silence, and the look twice a second.
+{
+	say
+	say "  https://localhost:$port"
+	say
+	say '  The certificate is self-made: the browser will ask once. Ctrl-C stops everything.'
+	say "  Access log (until then): $H2FPM_ACCESS_LOG"
+	say
 
-wait -n "$h2fpm_pid" "$nginx_pid" 2>/dev/null
+	while alive "$h2fpm_pid" && alive "$nginx_pid"; do
+		sleep 0.5 &
+		wait -n "$h2fpm_pid" "$nginx_pid" $!
+	done
+} 2>/dev/null
 check_alive
