@@ -4,6 +4,8 @@ import contextlib
 import os
 import random
 import signal
+import socket
+import time
 
 import fcgi
 import harness
@@ -48,6 +50,15 @@ def marks(server):
     return path.read_text().split() if path.exists() else []
 
 
+def spool_files(server):
+    fds = "/proc/%d/fd/" % server.pool_pid
+    names = []
+    for fd in os.listdir(fds):
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(fds + fd))
+    return [name for name in names if str(server.site.spool) in name]
+
+
 def refused(server):
     """The pool's last words: what was refused by which limit."""
     server.stop()
@@ -76,20 +87,24 @@ def test_values_tell_of_multiplexing(h2fpm):
         while len(mux.values) < 5:
             mux.take()
     many = fcgi.pair("FCGI_MAX_REQS", "300")
-    assert mux.values[0][1].startswith(fcgi.pair("FCGI_MPXS_CONNS", "1") + many + b"\x0e")
+    known = fcgi.pair("FCGI_MPXS_CONNS", "1") + many
+    max_conns = int(mux.values[0][1][len(known) + len(b"\x0e\x01FCGI_MAX_CONNS") :])
+    assert max_conns > 0
+    assert mux.values[0] == (fcgi.GET_VALUES_RESULT, known + fcgi.pair("FCGI_MAX_CONNS", str(max_conns)))
     assert [v for v in mux.values[1:]] == [
         (fcgi.GET_VALUES_RESULT, many), (fcgi.GET_VALUES_RESULT, many),
         (fcgi.UNKNOWN_TYPE, b"\xc8" + b"\0" * 7), (fcgi.GET_VALUES_RESULT, many)]
 
 
 def test_random_interleavings_of_any_ids(h2fpm):
-    """Bodies and parameters of many, in random records, in any order."""
+    """Bodies and parameters of many, in random records, in any order; some are
+    given up at some record, and what comes of them after that is ignored."""
     server = h2fpm(pool={"pm.max_children": 4})
     dice = random.Random(4)
     bodies = {}
     with muxed(server) as mux:
         for _ in range(4):
-            parts = {}
+            parts, given_up = {}, set()
             for request_id in dice.sample(range(1, 65536), 50):
                 body = dice.randbytes(dice.choice([0, 1, 1000, 70000]))
                 bodies[request_id] = body
@@ -101,6 +116,10 @@ def test_random_interleavings_of_any_ids(h2fpm):
                         parts[request_id].append(fcgi.record(kind, request_id, data[:size], dice.randint(0, 9)))
                         data = data[size:]
                     parts[request_id].append(fcgi.record(kind, request_id))
+                if dice.random() < 0.2:
+                    at = dice.randint(1, len(parts[request_id]))
+                    parts[request_id].insert(at, fcgi.record(fcgi.ABORT, request_id))
+                    given_up.add(request_id)
                 mux.expect(request_id)
             stream = b""
             while parts:
@@ -112,7 +131,8 @@ def test_random_interleavings_of_any_ids(h2fpm):
             asked = dict(mux.open)
             mux.wait()
             for request_id, response in asked.items():
-                assert response.text == hash_of(bodies[request_id])
+                if request_id not in given_up or response.stdout:
+                    assert response.text == hash_of(bodies[request_id])
 
 
 def hash_of(body):
@@ -133,15 +153,25 @@ def test_what_comes_for_a_finished_id_is_ignored(h2fpm):
 
 
 def test_begin_for_an_id_in_use_harms_that_connection_alone(h2fpm):
-    server = h2fpm()
-    with muxed(server) as mux, muxed(server) as other:
-        mux.request(3, gate(server, "a"))
+    server = h2fpm(pool={"pm.max_children": 1})
+    with muxed(server) as other:
         other.request(3, gate(server, "b"))
         wait_started(server, "b")
-        mux.send(fcgi.begin(3))
-        assert mux.conn.closed_by_peer()
+        queued = fcgi.request(server.params(), request_id=3)
+        for so_far in (fcgi.begin(3), only_begun(server, 3, CONTENT_LENGTH="5"), queued):
+            with muxed(server) as mux:
+                mux.request(2, server.params())
+                mux.start(3, so_far)
+                mux.send(fcgi.begin(3))
+                assert mux.conn.closed_by_peer()
+        other.send(fcgi.begin(4))
         release(server, "b")
         assert b"passed" in other.wait(3).body
+        with muxed(server) as mux:
+            mux.request(3, gate(server, "a"))
+            wait_started(server, "a")
+            mux.send(fcgi.begin(3))
+            assert mux.conn.closed_by_peer()
         release(server, "a")
     assert "is open" in server.wait_log("connection is closed")[0]
 
@@ -153,9 +183,12 @@ def test_begin_waits_for_an_answer_that_is_still_being_sent(h2fpm):
         mux.request(5, server.params("/download.php?bytes=%d" % (2 * MB)))
         assert server.wait_access(1)
         mux.send(fcgi.request(server.params(), request_id=5))
+        mux.request(6, server.params())
+        mux.conn.sock.shutdown(socket.SHUT_WR)
         assert mux.wait(5).body == pattern(2 * MB)
         mux.expect(5)
-        assert mux.wait(5).body == HELLO
+        assert [response.body for response in mux.wait(5, 6)] == [HELLO, HELLO]
+        assert mux.conn.closed_by_peer()
 
 
 def test_one_too_many_is_refused_alone(h2fpm):
@@ -174,6 +207,29 @@ def test_one_too_many_is_refused_alone(h2fpm):
     assert refused(server)["mpxs.max_requests"] == 1
 
 
+def test_as_many_as_are_told_of(h2fpm):
+    """128 where nothing else is set; what is half received or has no worker
+    yet counts, what was given up does not."""
+    server = h2fpm(pool={"pm.max_children": 1})
+    with muxed(server) as mux:
+        mux.request(65535, gate(server, "a"))
+        mux.start(1, fcgi.begin(1))
+        for n in range(2, 128):
+            mux.request(n * 500, server.params())
+        for _ in range(2):
+            mux.request(3, server.params())
+            assert mux.wait(3).protocol_status == fcgi.OVERLOADED
+            mux.abort(1000)
+            mux.wait(1000)
+            mux.request(1000, server.params())
+        mux.abort(1)
+        release(server, "a")
+        assert all(response.complete for response in mux.wait())
+        mux.send(get_values("FCGI_MAX_REQS"))
+        mux.take()
+    assert mux.values == [(fcgi.GET_VALUES_RESULT, fcgi.pair("FCGI_MAX_REQS", "128"))]
+
+
 def test_other_roles_are_refused_alone(h2fpm):
     server = h2fpm()
     with muxed(server) as mux:
@@ -188,18 +244,23 @@ def test_other_roles_are_refused_alone(h2fpm):
 def test_early_answers_among_scripts(h2fpm):
     server = h2fpm(pool={"ping.path": "/ping", "request.max_body": 100})
     wanted = {}
-    with muxed(server) as mux:
+    with contextlib.ExitStack() as stack:
+        muxes = [stack.enter_context(muxed(server)) for _ in range(5)]
         for n in range(0, 100, 5):
             wanted.update({n + 1: 200, n + 2: 403, n + 3: 404, n + 4: 413, n + 5: 200})
-            mux.request(n + 1, server.params())
-            mux.request(n + 2, server.params("/note.txt"))
-            mux.request(n + 3, server.params("/no.php"))
-            mux.request(n + 4, server.params("/hash.php", "POST", CONTENT_LENGTH="101"), b"x" * 101)
-            mux.request(n + 5, {"SCRIPT_NAME": "/ping", "REQUEST_METHOD": "GET"})
-        responses = dict(mux.open)
-        mux.wait()
-    assert {n: response.status for n, response in responses.items()} == wanted
-    assert all(response.complete for response in responses.values())
+            for mux in muxes:
+                mux.request(n + 1, server.params())
+                mux.request(n + 2, server.params("/note.txt"))
+                mux.request(n + 3, server.params("/no.php"))
+                mux.request(n + 4, server.params("/hash.php", "POST", CONTENT_LENGTH="101"), b"x" * 101)
+                mux.request(n + 5, {"SCRIPT_NAME": "/ping", "REQUEST_METHOD": "GET"})
+        for mux in muxes:
+            responses = dict(mux.open)
+            mux.wait()
+            assert {n: response.status for n, response in responses.items()} == wanted
+            assert all(response.complete for response in responses.values())
+            assert all(responses[n + 1].body == HELLO for n in range(0, 100, 5))
+            assert all(responses[n + 5].body == b"pong" for n in range(0, 100, 5))
 
 
 # ---- turns ----
@@ -224,7 +285,8 @@ def test_small_answer_overtakes_a_large_one(h2fpm, tcp):
     assert max(length for kind, _, length in mux.order if kind == fcgi.STDOUT) <= 8192
 
 
-def test_many_small_ones_are_done_before_a_large_one_is_far(h2fpm):
+def test_many_small_ones_overtake_a_large_one(h2fpm):
+    """Of the large one little but what the socket held precedes them."""
     server = h2fpm(pool={"pm.max_children": 4})
     with muxed(server) as mux:
         everything = b""
@@ -234,9 +296,27 @@ def test_many_small_ones_are_done_before_a_large_one_is_far(h2fpm):
             everything += fcgi.request(server.params(uri), request_id=request_id)
         large = mux.open[1]
         mux.send(everything)
+        server.wait_access(98)
         mux.wait(*range(2, 100))
-        assert len(large.stdout) < 10 * MB
+        assert len(large.stdout) < 256 * KB
         assert mux.wait(1).body == pattern(20 * MB)
+
+
+def test_large_answer_is_read_slowly_while_others_wait(h2fpm):
+    """32 MiB a second for as long as one there has no byte of its answer yet,
+    but no longer than for a second. A slow machine may be slower."""
+    server = h2fpm()
+    with muxed(server) as mux:
+        mux.request(1, gate(server, "a"))
+        mux.request(2, server.params("/download.php?bytes=%d" % (30 * MB)))
+        begun = time.monotonic()
+        large = mux.open[2]
+        while len(large.stdout) < 12 * MB:
+            mux.take()
+        assert time.monotonic() - begun > 0.3
+        assert mux.wait(2).body == pattern(30 * MB)
+        release(server, "a")
+        assert b"passed" in mux.wait(1).body
 
 
 def test_answers_share_a_connection_in_turns(h2fpm):
@@ -326,6 +406,27 @@ def test_abort_of_what_waits_for_a_slow_reader(h2fpm):
         assert mux.wait(1).body == HELLO
 
 
+def test_abort_of_answers_in_files(h2fpm):
+    """And the same id again in the same write, while a record of the aborted
+    answer is half sent."""
+    server = h2fpm(pool={"pm.max_children": 1}, main={"log_level": "debug"})
+    with slow_reader(server, 4, 5 * MB) as mux:
+        mux.take()
+        assert server.get().body == HELLO
+        server.wait_log("slow reader")
+        asked = dict(mux.open)
+        for request_id in (1, 2, 3):
+            mux.send(fcgi.record(fcgi.ABORT, request_id) + fcgi.request(server.params(), request_id=request_id))
+        while not all(asked[request_id].ended for request_id in (1, 2, 3)):
+            ended = mux.take()
+            if ended in (asked[1], asked[2], asked[3]):
+                mux.expect(mux.order[-1][1])
+        assert all(len(asked[request_id].stdout) < MB for request_id in (1, 2, 3))
+        assert [response.body for response in mux.wait(1, 2, 3)] == [HELLO] * 3
+        assert mux.wait(4).body == pattern(5 * MB)
+        wait_until(lambda: not spool_files(server))
+
+
 # ---- the connection's end ----
 
 
@@ -342,9 +443,62 @@ def test_keep_conn_clear_on_one_of_several(h2fpm):
         assert mux.conn.closed_by_peer()
 
 
-def test_half_closed_connection_gets_its_answers(h2fpm):
-    import socket
+def test_keep_conn_clear_on_one_without_an_answer(h2fpm):
+    """On one that is given up, or refused."""
+    server = h2fpm(pool={"mpxs.max_requests": 2})
+    for n, how in enumerate(("given up", "one too many", "another role")):
+        with muxed(server) as mux:
+            name = "held%d" % n
+            mux.request(1, gate(server, name))
+            if how == "given up":
+                mux.start(2, fcgi.begin(2, keep=False))
+                mux.abort(2)
+            elif how == "one too many":
+                mux.request(3, gate(server, name))
+                mux.request(2, server.params(), keep=False)
+            else:
+                mux.start(2, fcgi.begin(2, keep=False, role=fcgi.AUTHORIZER))
+            assert mux.wait(2).stdout == b""
+            release(server, name)
+            assert all(b"passed" in response.body for response in mux.wait())
+            assert mux.conn.closed_by_peer()
 
+
+def test_half_closed_connection_gets_large_answers(h2fpm):
+    server = h2fpm()
+    with slow_reader(server, 3, 3 * MB) as mux:
+        responses = list(mux.open.values())
+        mux.conn.sock.shutdown(socket.SHUT_WR)
+        mux.wait()
+        assert all(response.body == pattern(3 * MB) for response in responses)
+        assert mux.conn.closed_by_peer()
+
+
+def test_graceful_stop_finishes_what_is_open(h2fpm):
+    server = h2fpm()
+    with muxed(server) as mux:
+        mux.request(1, gate(server, "a"))
+        mux.request(2, server.params("/hash.php", "POST", CONTENT_LENGTH="3"), b"abc")
+        mux.start(3, only_begun(server, 3, CONTENT_LENGTH="3"))
+        assert mux.wait(2).text == hash_of(b"abc")
+        wait_started(server, "a")
+        server.seen.update(harness.descendants(server.master))
+        server.process.send_signal(signal.SIGQUIT)
+        wait_until(lambda: is_refused(server, mux))
+        mux.send(fcgi.stream(fcgi.STDIN, 3, b"xyz"))
+        assert mux.wait(3).text == hash_of(b"xyz")
+        release(server, "a")
+        assert b"passed" in mux.wait(1).body
+        assert mux.conn.closed_by_peer()
+    assert server.process.wait(15) == 0
+
+
+def is_refused(server, mux):
+    mux.request(4, server.params())
+    return mux.wait(4).status == 503
+
+
+def test_half_closed_connection_gets_its_answers(h2fpm):
     server = h2fpm()
     with muxed(server) as mux:
         mux.request(1, gate(server, "a"))
@@ -380,6 +534,45 @@ def test_worker_lost_in_mid_answer_fails_one_request(h2fpm):
             mux.take()
         assert 2 in mux.open
     assert server.get().body == HELLO
+
+
+def test_worker_lost_while_its_answer_is_in_a_file(h2fpm):
+    """What there was is read back, all of it. Alone on its connection, with
+    an id other than 1, it is marked as failed as ever."""
+    server = h2fpm(pool={"pm.max_children": 1}, main={"log_level": "debug"})
+    with muxed(server, receive_buffer=65536) as mux:
+        mux.request(7, server.params("/download.php?bytes=%d" % (300 * MB)))
+        failed = mux.open[7]
+        mux.take()
+        (worker,) = server.workers()
+        other = server.start_get("/hello.php")
+        server.wait_log("slow reader")
+        wait_until(lambda: spool_files(server))
+        os.kill(worker, signal.SIGKILL)
+        assert other.read_response().body == HELLO
+        other.close()
+        with pytest.raises(fcgi.Spoiled):
+            while True:
+                mux.take()
+        body = fcgi.Response.body.fget(failed)
+        assert MB < len(body) < 300 * MB and body == pattern(len(body))
+        assert mux.conn.closed_by_peer() and not failed.ended
+
+
+def test_script_that_takes_too_long_fails_alone(h2fpm):
+    server = h2fpm(pool={"request_terminate_timeout": "1s", "pm.max_children": 3})
+    with muxed(server) as mux:
+        mux.request(1, gate(server, "a"))
+        mux.request(2, server.params("/ticker.php?max=100000&dir=%s" % server.site.data))
+        mux.start(3, only_begun(server, 3, CONTENT_LENGTH="3"))
+        assert mux.wait(1).status == 504
+        server.wait_log("ticker.php", "terminat")
+        mux.send(fcgi.stream(fcgi.STDIN, 3, b"abc"))
+        assert mux.wait(3).text == hash_of(b"abc")
+        with pytest.raises(fcgi.Closed):
+            while True:
+                mux.take()
+        assert list(mux.open) == [2]
 
 
 def test_worker_lost_before_its_answer_is_replaced(h2fpm):
@@ -501,21 +694,22 @@ def test_slow_reader_keeps_no_worker_from_others(h2fpm):
         server.wait_log("slow reader")
         mux.wait()
         assert all(response.body == pattern(3 * MB) for response in responses)
-    wait_until(lambda: not [fd for fd in os.listdir("/proc/%d/fd" % server.pool_pid)
-                            if str(server.site.spool) in os.readlink("/proc/%d/fd/%s" % (server.pool_pid, fd))])
+    wait_until(lambda: not spool_files(server))
 
 
-@pytest.mark.parametrize("how", ["off", "full", "small"])
+@pytest.mark.parametrize("how", ["off", "full", "small", "gone"])
 def test_slow_reader_where_no_file_takes_its_answer(h2fpm, how):
     """The worker waits with it, and nothing is lost."""
     size = "0" if how == "off" else "256K" if how == "small" else "1G"
     limit = harness.limit_file_size(300 * KB) if how == "full" else None
     server = h2fpm(pool={"pm.max_children": 1, "response.spool_size": size}, preexec=limit)
+    if how == "gone":
+        server.site.spool.rmdir()
     with slow_reader(server, 2, 3 * MB) as mux:
         responses = list(mux.open.values())
         mux.take()  # its turn has come before the other's
         other = server.start_get("/hello.php")
-        if how == "full":
+        if how in ("full", "gone"):
             server.wait_log("waits for its slow reader")
         else:
             assert other.quiet(0.4)
@@ -523,6 +717,8 @@ def test_slow_reader_where_no_file_takes_its_answer(h2fpm, how):
         assert all(response.body == pattern(3 * MB) for response in responses)
         assert other.read_response().body == HELLO
         other.close()
+    if how == "gone":
+        server.site.spool.mkdir()
 
 
 def test_slow_reader_that_leaves_leaves_nothing(h2fpm):
