@@ -56,6 +56,7 @@ void request_on_hold_timer(struct broker *b)
 {
 	queue_release(&b->queue, broker_now_us());
 	arm_hold_timer(b);
+	arm_queue_timer(b); /* they may be the oldest, or all that there is */
 }
 
 /* Whom it comes from: an HTTP connection, as far as the front end tells, and

@@ -230,6 +230,17 @@ def test_as_many_as_are_told_of(h2fpm):
     assert mux.values == [(fcgi.GET_VALUES_RESULT, fcgi.pair("FCGI_MAX_REQS", "128"))]
 
 
+def test_one_too_many_where_one_is_allowed(h2fpm):
+    server = h2fpm(pool={"mpxs.max_requests": 1}, main={"log_level": "debug"})
+    with muxed(server) as mux:
+        mux.request(1, gate(server, "a"))
+        mux.request(2, server.params())
+        assert mux.wait(2).protocol_status == fcgi.CANT_MPX_CONN
+        release(server, "a")
+        assert b"passed" in mux.wait(1).body
+    assert refused(server)["mpxs.max_requests"] == 1
+
+
 def test_other_roles_are_refused_alone(h2fpm):
     server = h2fpm()
     with muxed(server) as mux:
@@ -748,6 +759,23 @@ def test_reset_flood_starts_few_scripts(h2fpm):
         mux.request(1, server.params())
         assert mux.wait(1).body == HELLO
     assert len(marks(server)) < 200
+
+
+def test_who_was_held_back_waits_no_longer_than_others(h2fpm):
+    server = h2fpm(pool={"pm.max_children": 1, "queue.timeout": "400ms"}, main={"log_level": "debug"})
+    held = Held(server)
+    with muxed(server) as mux:
+        for request_id in range(1, 201):
+            mux.request(request_id, server.params())
+            mux.abort(request_id)
+        mux.wait()
+        mux.request(201, server.params())
+        assert mux.wait(201).status == 503
+        mux.request(202, server.params())  # the queue's timer has nothing to do any more
+        assert mux.wait(202).status == 503
+    held.finish()
+    server.stop()
+    assert ", 0 requests held back" not in server.wait_log("requests held back")[-1]
 
 
 # ---- readers that take nothing ----
