@@ -7,9 +7,8 @@ export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 run=(gcc libc6-dev make libev-dev libinih-dev libfcgi-dev php8.2-cgi nginx openssl curl)
 case ${1-} in
 run) wanted=("${run[@]}") ;;
-test) wanted=("${run[@]}" clang libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-selenium chromium
-	chromium-driver
-	nghttp2-client apache2-utils php8.2-fpm libfcgi-perl
+test) wanted=("${run[@]}" clang libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-selenium
+	chromium chromium-driver nghttp2-client apache2-utils php8.2-fpm libfcgi-perl
 	lighttpd lighttpd-mod-openssl apache2 caddy h2o haproxy) ;;
 fuzz) wanted=(clang libclang-rt-dev llvm libc6-dev make libev-dev libinih-dev libfcgi-dev) ;;
 bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm dokuwiki) ;;

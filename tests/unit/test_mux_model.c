@@ -14,6 +14,7 @@
 
 #include "protocol/mux.h"
 #include "protocol/params.h"
+#include "tests/unit/dice.h"
 #include "tests/unit/mux_log.h"
 
 enum { ROUNDS = 3000, RECORDS = 80, IDS = 12, CUT_ROUNDS = 40 };
@@ -44,10 +45,7 @@ struct model {
 
 static uint32_t roll(struct model *m, uint32_t sides)
 {
-	m->dice ^= m->dice << 13;
-	m->dice ^= m->dice >> 7;
-	m->dice ^= m->dice << 17;
-	return (uint32_t)(m->dice >> 32) % sides;
+	return dice_roll(&m->dice, sides);
 }
 
 /* ---- what is expected ---- */

@@ -14,6 +14,7 @@
 
 #include "pool/output.h"
 #include "protocol/record.h"
+#include "tests/unit/dice.h"
 
 enum { ANSWERS = 9, CTL_ID = 1000, STEPS = 4000, ROUNDS = 40 };
 
@@ -32,10 +33,7 @@ struct world {
 
 static uint32_t roll(struct world *w, uint32_t sides)
 {
-	w->dice ^= w->dice << 13;
-	w->dice ^= w->dice >> 7;
-	w->dice ^= w->dice << 17;
-	return (uint32_t)(w->dice >> 32) % sides;
+	return dice_roll(&w->dice, sides);
 }
 
 static int setup(void **state)
@@ -285,6 +283,15 @@ static void test_more_than_a_plan_holds(void **state)
 
 /* ---- spilling ---- */
 
+/* A large answer, of which the first record is in memory. */
+static void spill_some(struct world *w)
+{
+	(void)say(w, 1, 60000);
+	assert_true(answer_spill(&w->answers[1], w->spill_dir));
+	for (int i = 0; i < 30; i++)
+		assert_true(say(w, 1, 8000));
+}
+
 static void test_spill_and_back(void **state)
 {
 	struct world *w = *state;
@@ -360,10 +367,7 @@ static void test_no_room_any_more(void **state)
 	struct world *w = *state;
 	struct answer *a = &w->answers[1];
 
-	(void)say(w, 1, 60000);
-	assert_true(answer_spill(a, w->spill_dir));
-	for (int i = 0; i < 30; i++)
-		assert_true(say(w, 1, 8000));
+	spill_some(w);
 	int fd = a->file.fd, read_only;
 	char path[64];
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -385,10 +389,7 @@ static void test_file_that_cannot_be_read_back(void **state)
 	struct world *w = *state;
 	struct answer *a = &w->answers[1];
 
-	(void)say(w, 1, 60000);
-	assert_true(answer_spill(a, w->spill_dir));
-	for (int i = 0; i < 30; i++)
-		assert_true(say(w, 1, 8000));
+	spill_some(w);
 	assert_int_equal(ftruncate(a->file.fd, 10), 0);
 	while (!w->unreadable)
 		assert_true(write_some(w, 10000) > 0);
@@ -403,10 +404,7 @@ static void test_drop_of_a_spilled_one(void **state)
 	struct world *w = *state;
 	struct answer *a = &w->answers[1];
 
-	(void)say(w, 1, 60000);
-	assert_true(answer_spill(a, w->spill_dir));
-	for (int i = 0; i < 30; i++)
-		assert_true(say(w, 1, 8000));
+	spill_some(w);
 	write_some(w, SIZE_MAX);
 	assert_int_equal(write_some(w, 4), 4);
 	answer_drop(a);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "pool/queue.h"
+#include "tests/unit/dice.h"
 
 enum { ITEMS = 24, MAX = 12, STEPS = 100000, TIMEOUT_US = 1000 };
 
@@ -30,10 +31,7 @@ struct model {
 
 static uint32_t roll(struct model *m, uint32_t sides)
 {
-	m->dice ^= m->dice << 13;
-	m->dice ^= m->dice >> 7;
-	m->dice ^= m->dice << 17;
-	return (uint32_t)(m->dice >> 32) % sides;
+	return dice_roll(&m->dice, sides);
 }
 
 static bool is_older(const struct item *a, const struct item *b)
