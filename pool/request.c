@@ -59,6 +59,15 @@ void request_on_hold_timer(struct broker *b)
 	arm_queue_timer(b); /* they may be the oldest, or all that there is */
 }
 
+static void hold_back(struct request *r, int64_t since_us, int64_t until_us)
+{
+	struct broker *b = r->broker;
+
+	queue_hold(&b->queue, &r->place, since_us, until_us);
+	if (!ev_is_active(&b->hold_timer) || queue_release_us(&b->queue) == until_us)
+		arm_hold_timer(b);
+}
+
 /* Whom it comes from: an HTTP connection, as far as the front end tells, and
  * the FastCGI connection where that carries several requests. */
 static uint32_t flow_of(const struct request *r)
@@ -99,9 +108,7 @@ static void enter_queue_first(struct request *r)
 		return;
 	}
 	b->counters.held_back++;
-	queue_hold(&b->queue, &r->place, now_us, now_us + hold_us);
-	if (!ev_is_active(&b->hold_timer) || queue_release_us(&b->queue) == now_us + hold_us)
-		arm_hold_timer(b);
+	hold_back(r, now_us, now_us + hold_us);
 }
 
 static void enter_queue(struct request *r)
@@ -726,9 +733,7 @@ bool request_waits_for_reader(struct request *r)
 		return true;
 	}
 	queue_remove(q, &r->place);
-	queue_hold(q, &r->place, r->place.since_us, until_us);
-	if (!ev_is_active(&r->broker->hold_timer))
-		arm_hold_timer(r->broker);
+	hold_back(r, r->place.since_us, until_us);
 	return true;
 }
 
