@@ -146,6 +146,8 @@ void intake_params_end(struct request *r)
 		request_reply(r, REPLY_BODY_TOO_LARGE);
 	else if (admit_script(r) && !expects_body(r))
 		request_enqueue(r);
+	if (r->state == REQUEST_RECEIVING)
+		request_on_progress(r); /* the body has a time of its own */
 }
 
 /* False with errno set. */

@@ -187,7 +187,7 @@ struct request *request_new(struct broker *b, struct conn *conn, uint16_t id)
 	r->stream.id = id;
 	r->path_info = (struct slice){0};
 	r->attempts = r->undelivered = 0;
-	r->params_done = r->answering = r->ended = r->hides_translated = false;
+	r->params_done = r->answering = r->ended = r->failed = r->hides_translated = false;
 	r->status = 0;
 	r->worker_pid = 0;
 	r->queue_length = 0;
@@ -389,6 +389,7 @@ static bool append_failure(struct request *r)
 	const struct list *on_conn = &r->conn->requests;
 	bool alone = on_conn->next == on_conn->prev;
 
+	r->failed = true;
 	r->conn->closing = true;
 	return !alone || buf_append(answer_sink(&r->answer), poison, sizeof poison);
 }
@@ -462,7 +463,7 @@ void request_on_client_gone(struct request *r)
 /* Whether only the rest of its END_REQUEST is to be written. */
 static bool is_at_its_end(const struct request *r)
 {
-	return r->ended && r->answer.cut > 0 && answer_memory(&r->answer) == r->answer.cut && !r->answer.spilling;
+	return r->ended && !r->failed && r->answer.cut > 0 && answer_memory(&r->answer) == r->answer.cut && !r->answer.spilling;
 }
 
 /* FastCGI 1.0, section 5.4: answered with END_REQUEST as soon as possible. It

@@ -65,7 +65,8 @@ struct request {
 	bool params_done;   /* meta is valid */
 	bool hides_translated; /* PATH_TRANSLATED is not passed on */
 	bool answering;     /* bytes of the answer have come from a worker */
-	bool ended;         /* END_REQUEST is in the answer */
+	bool ended;         /* END_REQUEST is in the answer, or none will be: failed */
+	bool failed;        /* the answer could not be completed */
 	int16_t status;     /* of the answer; 0: not yet known */
 	pid_t worker_pid;   /* who answered, for the access log */
 	int64_t queue_length; /* how many were waiting before it */

@@ -646,6 +646,19 @@ def test_half_a_request_is_given_up(h2fpm):
     assert refused(server)["request.receive_timeout"] == 2
 
 
+def test_body_has_a_time_of_its_own(h2fpm):
+    """Parameters that took most of theirs leave it whole."""
+    server = h2fpm(pool={"request.receive_timeout": "2s"})
+    block = fcgi.pairs(server.params("/hash.php", "POST", CONTENT_LENGTH="3"))
+    with muxed(server) as mux:
+        mux.start(1, fcgi.begin(1) + fcgi.record(fcgi.PARAMS, 1, block[:50]))
+        assert mux.conn.quiet(1.3)
+        mux.send(fcgi.stream(fcgi.PARAMS, 1, block[50:]))
+        assert mux.conn.quiet(1.1)
+        mux.send(fcgi.stream(fcgi.STDIN, 1, b"abc"))
+        assert mux.wait(1).text == hash_of(b"abc")
+
+
 def test_memory_of_a_connection_is_bound(h2fpm):
     server = h2fpm(pool={"mpxs.buffer_size": "64K", "request.max_params": "50K", "pm.max_children": 1},
                    main={"log_level": "debug"})
