@@ -434,12 +434,29 @@ static void arm_if_idle(struct broker *b, struct ev_timer *timer, double seconds
 		broker_arm(b, timer, seconds);
 }
 
+static void relieve(struct worker *w)
+{
+	struct broker *b = w->broker;
+
+	if (broker_now_us() - w->paused_us < RELIEF_MS * INT64_C(1000) || !request_spill(w->request))
+		return;
+	b->counters.spilled++;
+	log_debug("child %d is held up by a slow reader: the rest of its answer goes to a file", (int)w->pid);
+	worker_resume(w);
+}
+
+/* Where the reader has taken nothing for a while there is nothing to wait for. */
 static void pause_reading(struct worker *w)
 {
-	ev_io_stop(w->broker->loop, &w->wire.read_io);
-	w->paused_us = broker_now_us();
-	w->request->conn->paused = true;
-	arm_if_idle(w->broker, &w->broker->relief_timer, RELIEF_MS / 1e3);
+	struct broker *b = w->broker;
+	struct conn *c = w->request->conn;
+
+	ev_io_stop(b->loop, &w->wire.read_io);
+	w->paused_us = list_empty(&c->blocked) ? broker_now_us() : c->progress_us;
+	c->paused = true;
+	if (b->queue.length > 0)
+		relieve(w);
+	arm_if_idle(b, &b->relief_timer, RELIEF_MS / 1e3);
 }
 
 /* A read a tick is no more than 32 MiB a second: not much for a machine, and
@@ -517,17 +534,6 @@ void worker_on_pace_timer(struct broker *b)
 		else
 			worker_resume(w);
 	}
-}
-
-static void relieve(struct worker *w)
-{
-	struct broker *b = w->broker;
-
-	if (broker_now_us() - w->paused_us < RELIEF_MS * INT64_C(1000) || !request_spill(w->request))
-		return;
-	b->counters.spilled++;
-	log_debug("child %d is held up by a slow reader: the rest of its answer goes to a file", (int)w->pid);
-	worker_resume(w);
 }
 
 /* Only while requests wait: a file costs more than a wait that nobody feels. */
