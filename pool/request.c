@@ -493,6 +493,7 @@ void request_on_abort(struct request *r)
 		return;
 	}
 	answer_drop(&r->answer);
+	r->failed = false; /* an END_REQUEST will be */
 	if (!r->ended)
 		request_ended(r);
 	conn_flush_soon(c);

@@ -439,6 +439,31 @@ def test_abort_of_answers_in_files(h2fpm):
         wait_until(lambda: not spool_files(server))
 
 
+def test_abort_again_of_an_answer_that_failed(h2fpm):
+    """A record of it was begun: one END_REQUEST comes behind that. Over TCP,
+    where records are cut."""
+    server = h2fpm(listen="127.0.0.1:%d" % harness.free_port(), main={"log_level": "debug"})
+    with muxed(server, receive_buffer=4096) as mux:
+        mux.request(1, gate(server, "a"))
+        gate_pid = int(wait_started(server, "a")[0].suffix[1:])
+        mux.request(2, server.params("/download.php?bytes=%d" % (20 * MB)))
+        failing = mux.open[2]
+        while not failing.stdout:
+            mux.take()
+        (downloading,) = [pid for pid in server.workers() if pid != gate_pid]
+        os.kill(downloading, signal.SIGKILL)
+        server.wait_log("answer cut")
+        for _ in range(3):
+            mux.abort(2)
+        release(server, "a")
+        ends = []
+        with contextlib.suppress(fcgi.Closed):
+            while True:
+                kind, request_id, _ = mux.conn.read_record()
+                ends += [request_id] if kind == fcgi.END else []
+    assert ends.count(2) == 1 and ends.count(1) == 1
+
+
 # ---- the connection's end ----
 
 
