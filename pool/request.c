@@ -380,18 +380,17 @@ void request_on_flushed(struct request *r)
 
 /* No END_REQUEST comes, and the connection is closed when the others on it are
  * done: HAProxy (2.6) takes any END_REQUEST, whatever its status, for the end of
- * a good answer (and one that it cannot decode ends HAProxy itself). On one of
- * its own a record of an impossible version comes: an unbuffered nginx takes a
- * plain end of file, too, for that. */
+ * a good answer (and one that it cannot decode ends HAProxy itself). Where the
+ * peer has not shown that it puts several requests on a connection, a record of
+ * an impossible version comes: an unbuffered nginx takes a plain end of file,
+ * too, for that. */
 static bool append_failure(struct request *r)
 {
 	static const uint8_t poison[RECORD_HEADER_LEN] = {0};
-	const struct list *on_conn = &r->conn->requests;
-	bool alone = on_conn->next == on_conn->prev;
 
 	r->failed = true;
 	r->conn->closing = true;
-	return !alone || buf_append(answer_sink(&r->answer), poison, sizeof poison);
+	return conn_is_shared(r->conn) || buf_append(answer_sink(&r->answer), poison, sizeof poison);
 }
 
 /* The answer cannot be completed: what there is of it is sent, and that. */
