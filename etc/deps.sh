@@ -11,7 +11,7 @@ test) wanted=("${run[@]}" clang libcmocka-dev python3 python3-pytest python3-pyt
 	chromium chromium-driver nghttp2-client apache2-utils php8.2-fpm libfcgi-perl
 	lighttpd lighttpd-mod-openssl apache2 caddy h2o haproxy) ;;
 fuzz) wanted=(clang libclang-rt-dev llvm libc6-dev make libev-dev libinih-dev libfcgi-dev) ;;
-bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm dokuwiki) ;;
+bench) wanted=("${run[@]}" python3 nghttp2-client apache2-utils php8.2-fpm dokuwiki haproxy) ;;
 lint) wanted=(clang clang-tidy cppcheck shellcheck) ;;
 *)
 	echo "usage: ${0##*/} run|test|fuzz|lint|bench" >&2

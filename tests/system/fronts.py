@@ -3,6 +3,7 @@ with the test's names in it, within what its distribution's own configuration
 would be, as far as that is needed. Nothing outside its directory is used."""
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 
@@ -19,6 +20,7 @@ EXAMPLE = {
 class ExampleServer(WebServer):
     name = None
     example = None  # below etc/
+    common = EXAMPLE
     replaced = {}  # what else the example must hold: with what it is replaced
     main = "%(example)s"  # the configuration around it
     keeps_connections = False
@@ -62,7 +64,7 @@ class ExampleServer(WebServer):
 
     def _adapted(self, names):
         text = (ROOT / "etc" / self.example).read_text()
-        for old, new in {**EXAMPLE, **self.replaced}.items():
+        for old, new in {**self.common, **self.replaced}.items():
             assert old in text, "%s has no %r" % (self.example, old)
             text = text.replace(old, new % names)
         return text.replace("example.org", "localhost")
@@ -181,6 +183,61 @@ class H2oExample(ExampleServer):
         '"example.org:443"': '"localhost:%(port)d"',
         "port: 443": "host: 127.0.0.1\n      port: %(port)d",
     }
+
+
+class HaproxyExample(ExampleServer):
+    """Not among EVERY: it serves no files, and tells of no cancelled GET."""
+
+    name = "haproxy"
+    example = "haproxy/h2fpm.cfg"
+    keeps_connections = True
+    logs_cut = " SD-- "
+    command = ["haproxy", "-db", "-f", "%(example)s"]
+    common = {
+        "/var/www/example.org": "%(www)s",
+        "/etc/haproxy/example.org.pem": "%(dir)s/site.pem",
+        "/run/haproxy/admin.sock": "%(dir)s/admin.sock",
+        "log /dev/log local0": "log stdout format raw local0",
+        "\tuser haproxy\n": "",
+        "\tgroup haproxy\n": "",
+        "bind :443": "bind 127.0.0.1:%(port)d",
+        "bind :80": "bind unix@%(dir)s/plain.sock",
+    }
+    replaced = {"/run/h2fpm/www.sock": "%(socket)s"}
+
+    def __init__(self, server, replaced=None):
+        self.replaced = {**self.replaced, **(replaced or {})}
+        super().__init__(server)
+
+    def _start(self, server):
+        pem = [(self.cert / name).read_text() for name in ("cert.pem", "key.pem")]
+        (self.dir / "site.pem").write_text("".join(pem))
+        super()._start(server)
+
+    def tell(self, command):
+        """What it answers on its socket for administrators."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.settimeout(10)
+            admin.connect(str(self.dir / "admin.sock"))
+            admin.sendall(command.encode() + b"\n")
+            return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
+
+    def states(self):
+        """{"backend/server": state}."""
+        rows = [row.split(",") for row in self.tell("show stat").splitlines() if row]
+        state = rows[0].index("status")
+        return {"/".join(row[:2]): row[state] for row in rows[1:] if row[1] not in ("FRONTEND", "BACKEND")}
+
+
+class HaproxyBalance(HaproxyExample):
+    """In front of several h2fpm by TCP; the scripts are the first one's."""
+
+    example = "haproxy/balance.cfg"
+
+    def __init__(self, *servers):
+        hosts = ["10.0.0.%d:9000" % (11 + n) for n in range(len(servers))]
+        self.replaced = {host: "%s:%d" % server.address for host, server in zip(hosts, servers)}
+        super().__init__(servers[0])
 
 
 EVERY = [NginxExample, LighttpdExample, ApacheExample, CaddyExample, H2oExample]

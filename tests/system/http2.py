@@ -44,6 +44,7 @@ class Http2:
         self.body = collections.defaultdict(bytes)
         self.ended = set()
         self.refused = {}  # by stream: the error code
+        self.room = collections.defaultdict(lambda: 65535)  # for data to send, by stream; 0: all
         settings = struct.pack(">HI", 4, 0x7FFFFFFF)
         self.sock.sendall(
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, payload=settings)
@@ -52,11 +53,29 @@ class Http2:
 
     def get(self, path):
         """Asks, and returns the stream's id."""
+        return self._ask("GET", path, END_STREAM)
+
+    def post(self, path, size):
+        """The same; the body is left to send_data()."""
+        return self._ask("POST", path, 0, ("content-length", str(size)))
+
+    def _ask(self, method, path, flags, *more):
         stream, self.next_id = self.next_id, self.next_id + 2
-        fields = [(":method", "GET"), (":scheme", "https"), (":authority", self.authority), (":path", path)]
+        fields = [(":method", method), (":scheme", "https"), (":authority", self.authority), (":path", path), *more]
         block = b"".join(literal(*field) for field in fields)
-        self.sock.sendall(frame(HEADERS, END_HEADERS | END_STREAM, stream, block))
+        self.sock.sendall(frame(HEADERS, END_HEADERS | flags, stream, block))
         return stream
+
+    def send_data(self, stream, data, end=False):
+        """As the front end grants it room; end: this is the last of the body."""
+        for at in range(0, max(len(data), 1), 16384):
+            part = data[at : at + 16384]
+            while self.room[stream] < len(part) or self.room[0] < len(part):
+                self.read_frame()
+            self.room[stream] -= len(part)
+            self.room[0] -= len(part)
+            last = end and at + len(part) == len(data)
+            self.sock.sendall(frame(DATA, END_STREAM if last else 0, stream, part))
 
     def reset(self, stream):
         self.sock.sendall(frame(RST_STREAM, stream=stream, payload=struct.pack(">I", CANCEL)))
@@ -82,6 +101,8 @@ class Http2:
             self.ended.add(stream)
         if kind == RST_STREAM:
             self.refused[stream] = int.from_bytes(payload, "big")
+        if kind == WINDOW_UPDATE:
+            self.room[stream] += int.from_bytes(payload, "big")
         if kind == PING and not flags & ACK:
             self.sock.sendall(frame(PING, ACK, payload=payload))
         if kind == SETTINGS and not flags & ACK:
