@@ -2,11 +2,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -128,6 +130,14 @@ static void arm_stall_timer(struct broker *b)
 	}
 }
 
+static void note_progress(struct conn *c, int unsent_bytes)
+{
+	c->progress_us = broker_now_us();
+	c->unsent_bytes = unsent_bytes;
+	list_remove(&c->blocked);
+	list_add_tail(&c->broker->blocked_conns, &c->blocked);
+}
+
 /* Those that have taken nothing for the longest time come first. */
 static void wait_for_room(struct conn *c, bool progress)
 {
@@ -136,11 +146,21 @@ static void wait_for_room(struct conn *c, bool progress)
 	ev_io_start(b->loop, &c->write_io);
 	if (!progress && !list_empty(&c->blocked))
 		return;
-	c->progress_us = broker_now_us();
-	list_remove(&c->blocked);
-	list_add_tail(&b->blocked_conns, &c->blocked);
+	note_progress(c, -1);
 	if (!ev_is_active(&b->stall_timer))
 		arm_stall_timer(b);
+}
+
+/* A socket has room again only when much of it is free: a peer may have taken
+ * something without our being told, which a look now and one later shows. */
+static bool has_taken_something(struct conn *c)
+{
+	int left = 0;
+
+	if (ioctl(c->fd, SIOCOUTQ, &left) != 0 || left == c->unsent_bytes)
+		return false;
+	note_progress(c, left);
+	return true;
 }
 
 /* Who takes nothing for so long will not any more, and keeps what it has. */
@@ -155,6 +175,8 @@ static void on_stall_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
 		struct conn *c = container_of(first, struct conn, blocked);
 		if (c->progress_us + limit_us > broker_now_us())
 			break;
+		if (has_taken_something(c))
+			continue;
 		b->counters.send_timeouts++;
 		log_limited(&b->stall_gate, 1000, LOG_LEVEL_WARNING,
 			    "a front end's connection is closed: it took nothing for response.send_timeout");

@@ -39,6 +39,7 @@ struct conn {
 	int64_t spilled_count; /* those with an answer in a file */
 	struct list blocked;  /* on broker.blocked_conns while output waits for room */
 	int64_t progress_us;  /* when its peer last took something, while it does */
+	int unsent_bytes;     /* what was in the kernel at the last look; -1: none since then */
 	int64_t linger_until_us;
 	uint64_t number;  /* of the pool's connections */
 	bool is_unix;
