@@ -368,7 +368,7 @@ static const struct conf_directive table[] = {
          .offset = POOL(response_send_timeout_ms),
          .max = 366 * DAY_MS},
         {{"pool", "response.spool_size", "size", "1G",
-          "How much more of it is put into a file while its worker is wanted by others; 0: nothing."},
+          "How much more of an answer is put into a file while its worker is wanted by others; 0: nothing."},
          .type = CONF_SIZE,
          .offset = POOL(response_spool_bytes),
          .max = PIB},

@@ -112,6 +112,8 @@ static void on_wrote(void *context, struct answer *a, bool ok)
 	struct request *r = container_of(a, struct request, answer);
 
 	(void)context;
+	if (!r->conn)
+		return; /* closed: there was no memory to tell of another's failure */
 	request_account(r);
 	if (!ok)
 		request_on_unreadable(r);
@@ -202,6 +204,8 @@ static bool write_once(struct conn *c, size_t *written)
 		return false;
 	}
 	output_wrote(&c->output, &plan, (size_t)n, on_wrote, NULL);
+	if (c->state != CONN_OPEN)
+		return false;
 	*written += (size_t)n;
 	if ((size_t)n == plan.bytes && *written < FLUSH_BYTES)
 		return true;
@@ -486,6 +490,8 @@ static bool refuse_incomplete(struct conn *c)
 		struct request *r = container_of(node, struct request, of_conn);
 		if (others && r->state == REQUEST_RECEIVING)
 			request_reply(r, REPLY_BAD_REQUEST);
+		if (c->state != CONN_OPEN)
+			break; /* out of memory: the list is no more */
 	}
 	return others;
 }

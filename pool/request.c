@@ -114,14 +114,15 @@ static void enter_queue_first(struct request *r)
 static void enter_queue(struct request *r)
 {
 	struct broker *b = r->broker;
+	bool came_back = r->queued_us > 0;
 
-	if (r->queued_us > 0)
+	if (came_back)
 		queue_push_back_to_front(&b->queue, &r->place);
 	else
 		enter_queue_first(r);
 	r->queued_us = r->place.since_us;
-	if (!ev_is_active(&b->queue_timer))
-		arm_queue_timer(b);
+	if (came_back || !ev_is_active(&b->queue_timer))
+		arm_queue_timer(b); /* for who came back it may be set to a younger one's time */
 }
 
 static void arm_receive_timer(struct broker *b)
@@ -485,8 +486,6 @@ void request_on_abort(struct request *r)
 	}
 	if (r->status == 0)
 		r->status = STATUS_CLIENT_GONE;
-	if (r->stream.input != MUX_INPUT_CLOSED)
-		c->unread = true;
 	if (!record_append_end(&c->output.ctl, r->stream.id, 0, FCGI_REQUEST_COMPLETE)) {
 		conn_close(c, "out of memory");
 		return;
@@ -725,16 +724,16 @@ bool request_spill(struct request *r)
 bool request_waits_for_reader(struct request *r)
 {
 	struct queue *q = &r->broker->queue;
-	int64_t now_us = broker_now_us(), until_us = now_us + READER_MS * INT64_C(1000);
 
 	if (!conn_is_stuffed(r->conn))
 		return false;
+	int64_t now_us = broker_now_us();
 	if (q->timeout_us > 0 && now_us - r->place.since_us >= q->timeout_us) {
 		request_reply(r, REPLY_QUEUE_TIMEOUT);
 		return true;
 	}
 	queue_remove(q, &r->place);
-	hold_back(r, r->place.since_us, until_us);
+	hold_back(r, r->place.since_us, now_us + READER_MS * INT64_C(1000));
 	return true;
 }
 

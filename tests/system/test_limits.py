@@ -1,12 +1,13 @@
 """What is refused, with which answer, and that the refusal reaches the client."""
 import json
 import os
+import signal
 import socket
 
 import pytest
 
 import fcgi
-from harness import Held, alive
+from harness import Held, Site, alive
 
 
 def send_as_far_as_it_goes(conn, data):
@@ -89,6 +90,30 @@ def test_waiting_past_queue_timeout_is_503_with_retry_after(h2fpm):
     assert b"passed" in held.finish().body
     assert server.get("/hello.php").status == 200
     assert not (server.site.data / "marks").exists()
+
+
+ONE_THAT_SERVES = """#!/bin/sh
+mkdir %s/first && exec php-cgi
+exec sleep 60
+"""
+
+
+def test_waiting_goes_on_counting_when_the_worker_was_lost(h2fpm):
+    """Also when a younger request's time is the next that the clock was set to."""
+    site = Site()
+    worker = site.program("worker", ONE_THAT_SERVES % site.data)
+    server = h2fpm(workdir=site, pool={"pm.max_children": 1, "queue.timeout": "3s",
+                                       "worker.command": worker, "worker.spawn": "exec"})
+    server.own_site = True
+    held, old = Held(server), Held(server, wait=False)
+    assert old.conn.quiet(2.2)
+    held.finish()
+    (pid,) = old.wait_started()
+    young = server.start_get("/hello.php")
+    assert young.quiet(1)
+    os.kill(pid, signal.SIGKILL)
+    assert old.conn.read_response().status == 503
+    assert young.quiet(0.2)
 
 
 def test_request_terminate_timeout_is_504_and_the_worker_is_replaced(h2fpm):
