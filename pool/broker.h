@@ -172,7 +172,7 @@ struct broker {
 	struct counters counters;
 	/* one for each kind of message, so that none hides another */
 	struct log_gate bad_gate, client_gate, script_gate, full_gate, late_gate;
-	struct log_gate accept_gate, descriptor_gate, spool_gate, spill_gate, stall_gate, gossip_gate, exhausted_gate, start_gate;
+	struct log_gate accept_gate, descriptor_gate, spool_gate, spill_gate, stall_gate, overload_gate, memory_gate, gossip_gate, exhausted_gate, start_gate;
 	uint8_t scratch[BROKER_SCRATCH_BYTES]; /* what was just read; never kept */
 };
 

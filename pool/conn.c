@@ -376,8 +376,14 @@ static void on_refused(struct conn *c, const struct mux_item *item)
 	c->used = true;
 	c->unread = true;
 	c->closing = c->closing || !item->keep_conn;
-	c->broker->counters.overloaded += item->status != FCGI_UNKNOWN_ROLE;
 	conn_flush_soon(c);
+	if (item->status == FCGI_UNKNOWN_ROLE)
+		return;
+	c->broker->counters.overloaded++;
+	log_limited(&c->broker->overload_gate, 1000, LOG_LEVEL_WARNING,
+		    "mpxs.max_requests (%lld) reached on a connection: a further request is refused; the front end "
+		    "should open no more there",
+		    (long long)c->broker->settings->mpxs_max_requests);
 }
 
 static void on_event(struct conn *c, enum mux_event event, const struct mux_item *item)

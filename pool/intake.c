@@ -7,6 +7,14 @@
 #include "pool/conn.h"
 #include "pool/frontend.h"
 
+static void refuse_for_memory(struct request *r)
+{
+	log_limited(&r->broker->memory_gate, 1000, LOG_LEVEL_WARNING,
+		    "mpxs.buffer_size (%lld bytes) reached on a connection: its further requests are answered 503",
+		    (long long)r->broker->settings->mpxs_buffer_bytes);
+	request_reply(r, REPLY_NO_MEMORY);
+}
+
 void intake_params(struct request *r, const uint8_t *data, size_t len)
 {
 	if (r->state != REQUEST_RECEIVING)
@@ -14,7 +22,7 @@ void intake_params(struct request *r, const uint8_t *data, size_t len)
 	if (buf_len(&r->params) + len > (size_t)r->broker->settings->request_max_params_bytes)
 		request_reply(r, REPLY_PARAMS_TOO_LARGE);
 	else if (conn_is_over_memory(r->conn, len))
-		request_reply(r, REPLY_NO_MEMORY);
+		refuse_for_memory(r);
 	else if (buf_append(&r->params, data, len))
 		request_account(r);
 	else

@@ -709,6 +709,7 @@ def test_memory_of_a_connection_is_bound(h2fpm):
         # One alone is bound by its own limits.
         mux.request(6, server.params("/hash.php", "POST", CONTENT_LENGTH="60000", HTTP_COOKIE="x" * 40000), b"y" * 60000)
         assert mux.wait(6).text == hash_of(b"y" * 60000)
+    assert server.log_lines("mpxs.buffer_size (65536 bytes) reached")
     assert refused(server)["mpxs.buffer_size"] == 1
 
 
