@@ -151,14 +151,12 @@ def test_burst_of_connections_waits_its_turn(h2fpm):
 def test_first_come_first_served_within_one_client(h2fpm):
     server = h2fpm(pool={"pm.max_children": 1})
     held = Held(server)
-    conns = []
-    for i in range(20):
-        conn = server.start_get("/mark.php?dir=%s&id=%d" % (server.site.data, i))
-        assert conn.quiet(0.02)
-        conns.append(conn)
-    held.finish()
-    for conn in conns:
-        conn.read_response()
+    with fcgi.Mux(server.connect()) as mux:  # one connection: its order is known
+        for i in range(20):
+            mux.request(i + 1, server.params("/mark.php?dir=%s&id=%d" % (server.site.data, i)))
+        assert mux.conn.quiet(0.1)
+        held.finish()
+        mux.wait()
     assert (server.site.data / "marks").read_text().split() == [str(i) for i in range(20)]
 
 

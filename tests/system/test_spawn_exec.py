@@ -46,7 +46,7 @@ def test_served_over_a_kept_connection_by_the_same_worker(server_of, program):
     with server.connect() as conn:
         got = [pid_and_count(conn.request(server.params("/hello.php"))) for _ in range(50)]
     assert got == [(server.workers()[0], n) for n in range(1, 51)]
-    assert server.zygotes() == []
+    wait_until(lambda: server.zygotes() == [])  # one that is just forked looks like one
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -156,7 +156,7 @@ def test_static_command_is_served(server_of, static_responder, spawn):
         for _ in range(20):
             pid_and_count(conn.request(server.params("/hello.php")))
     assert len(server.log_lines("WARNING", "worker.spawn")) == (0 if spawn == "exec" else 1), server.log()
-    assert server.zygotes() == []
+    wait_until(lambda: server.zygotes() == [])  # one that is just forked looks like one
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -168,7 +168,7 @@ def test_command_that_is_no_php_is_served_and_one_line_says_how(server_of, progr
     server.wait_workers(2)
     pid_and_count(server.get("/hello.php"))
     assert len(server.log_lines("WARNING", "worker.spawn")) == 1, server.log()
-    assert server.zygotes() == []
+    wait_until(lambda: server.zygotes() == [])  # one that is just forked looks like one
 
 
 # ---- scripts before php-cgi ----

@@ -175,8 +175,8 @@ def test_nginx_sees_a_cut_answer_as_an_error(h2fpm, nginx, buffering, length):
 
 
 def test_worker_killed_at_random_under_load_fails_no_get(h2fpm):
-    """Each kill waits until every visitor has had an answer since the last one:
-    a GET that loses two workers in a row may fail."""
+    """Each kill waits until every visitor has had some answers since the last one,
+    which may be noticed late: a GET that loses two workers in a row may fail."""
     server = h2fpm(pool={"pm.max_children": 4})
     server.wait_workers(4)
     stop = threading.Event()
@@ -203,7 +203,7 @@ def test_worker_killed_at_random_under_load_fails_no_get(h2fpm):
         for _ in range(40):
             before = list(done)
             quietly_kill(rng.choice(wait_until(server.workers)))
-            wait_until(lambda: all(now > then + 1 for now, then in zip(done, before)), 30, "answers to all")
+            wait_until(lambda: all(now > then + 3 for now, then in zip(done, before)), 30, "answers to all")
     finally:
         stop.set()
         for thread in threads:
