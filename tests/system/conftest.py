@@ -17,6 +17,10 @@ import harness  # noqa: E402
 PEERS = harness.ROOT / "tests" / "peers"
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: not beside other tests (tests/run)")
+
+
 def pytest_sessionstart(session):
     if not os.access(harness.BINARY, os.X_OK):
         pytest.exit("no h2fpm at %s (make builds it, H2FPM names another)" % harness.BINARY, 2)

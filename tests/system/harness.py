@@ -1,6 +1,8 @@
 """Starts and looks at the real programs: h2fpm, nginx, and (as the model to
 compare with) php-fpm. Everything lives in a temporary directory of its own
 that the pool's user can reach, on Unix sockets or on ports that were free."""
+import contextlib
+import itertools
 import os
 import pathlib
 import pwd
@@ -37,11 +39,19 @@ def wait_until(condition, timeout=15, what=None):
         time.sleep(0.02)
 
 
+# Below those that the kernel gives to clients, and a range for each process that
+# runs tests, so that nobody else takes one between here and its use.
+_FIRST_PORT = 10000 + 2500 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw7").removeprefix("gw")) % 8)
+_ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 2500))
+
+
 def free_port(host="127.0.0.1"):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as s:
-        s.bind((host, 0))
-        return s.getsockname()[1]
+    for port in itertools.islice(_ports, 2500):
+        with socket.socket(family) as s, contextlib.suppress(OSError):
+            s.bind((host, port))
+            return port
+    raise OSError("no port is free")
 
 
 def have_ipv6():

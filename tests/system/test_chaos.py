@@ -9,6 +9,8 @@ import pytest
 from chaos import WORKERS, Chaos, Visitor, check_as_before, leftovers, wait_answered
 from harness import OtherPool
 
+pytestmark = pytest.mark.alone
+
 KILLS = 60
 
 

@@ -12,6 +12,8 @@ import pytest
 import fcgi
 from harness import IS_ROOT, Held, Site, alive, wait_until
 
+pytestmark = pytest.mark.alone
+
 WANT_OF_MEMORY = "for want of memory"
 
 

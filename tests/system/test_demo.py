@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("H2FPM", ROOT / "build" / "h2fpm")).resolve()
 SCRIPT = ROOT / "etc" / "demo" / "run.sh"

@@ -218,6 +218,7 @@ def test_reset_stream_leaves_the_others_alone(server, http2, data):
     assert http2.wait(kept)[0].startswith(b"passed")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["resets its streams", "closes"])
 def test_who_leaves_while_waiting_in_haproxy_costs_nothing(front, server, data, how):
     http2, before = Http2(front.port), len(server.access_lines())
