@@ -261,7 +261,11 @@ static int run_pool(const struct conf *conf, int listen_count)
 		log_error("cannot become a subreaper: %s (%d)", strerror(errno), errno);
 		return EX_SOFTWARE;
 	}
-	return pool_main(pool, listen_count);
+	status = pool_main(pool, listen_count);
+	/* The master does it, too, unless it is dying: its link is closed before
+	 * the kernel tells us, and we may have ended in between. */
+	orphan_kill_all();
+	return status;
 }
 
 int child_main(int argc, char **argv)
