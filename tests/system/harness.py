@@ -1,19 +1,22 @@
 """Starts and looks at the real programs: h2fpm, nginx, and (as the model to
 compare with) php-fpm. Everything lives in a temporary directory of its own
 that the pool's user can reach, on Unix sockets or on ports that were free."""
-import contextlib
-import itertools
+import errno
+import fcntl
 import os
 import pathlib
 import pwd
+import random
 import re
 import resource
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 import fcgi
@@ -23,6 +26,7 @@ ROOT = HERE.parent.parent
 BINARY = os.path.abspath(os.environ.get("H2FPM", str(ROOT / "build" / "h2fpm")))
 IS_ROOT = os.geteuid() == 0
 POOL_USER = "www-data"
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 # a sanitizer's own memory would drown what is measured
 SANITIZED = os.path.exists(BINARY) and b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 
@@ -39,24 +43,54 @@ def wait_until(condition, timeout=15, what=None):
         time.sleep(0.02)
 
 
-# Below those that the kernel gives to clients, and a range for each process that
-# runs tests, so that nobody else takes one between here and its use.
-_FIRST_PORT = 10000 + 2500 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw7").removeprefix("gw")) % 8)
-_ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 2500))
+_reserved = []  # sockets
+
+
+def _reserve(port):
+    """Until we end, against all other runs: whoever has the name has the port."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind("\0h2fpm-test-port-%d" % port)
+    except OSError:
+        name.close()
+        return False
+    _reserved.append(name)
+    return True
 
 
 def free_port(host="127.0.0.1"):
+    """One of those that the kernel gives to nobody who did not ask for it."""
+    first_given = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in itertools.islice(_ports, 2500):
-        with socket.socket(family) as s, contextlib.suppress(OSError):
-            s.bind((host, port))
-            return port
-    raise OSError("no port is free")
+    for port in random.sample(range(10240, max(first_given, 10240 + 1000)), 1000):
+        with socket.socket(family) as s:
+            try:
+                s.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            if _reserve(port):
+                return port
+    raise AssertionError("no free port")
+
+
+def unread(conn):
+    """How much of what was sent the other end has not read yet: of a Unix socket
+    only, as TCP's counts what is on its way."""
+    assert conn.sock.family == socket.AF_UNIX
+    return struct.unpack("i", fcntl.ioctl(conn.sock, termios.TIOCOUTQ, bytes(4)))[0]
+
+
+def wait_taken(*conns):
+    """Awaits that requests are read, which are in the queue then, or run."""
+    wait_until(lambda: not any(map(unread, conns)), what="all requests read")
 
 
 def have_ipv6():
     try:
-        free_port("::1")
+        with socket.socket(socket.AF_INET6) as s:
+            s.bind(("::1", 0))
         return True
     except OSError:
         return False
@@ -76,11 +110,11 @@ def proc_status(pid):
 def proc_stat(pid):
     """(state, ppid, cpu seconds), or None when the process is gone."""
     try:
-        text = pathlib.Path("/proc/%d/stat" % pid).read_text()
+        with open("/proc/%d/stat" % pid, encoding="latin-1") as file:
+            rest = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    rest = text.rpartition(")")[2].split()
-    return rest[0], int(rest[1]), (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
+    return rest[0], int(rest[1]), (int(rest[11]) + int(rest[12])) / CLOCK_TICKS
 
 
 def alive(pid):
@@ -88,21 +122,28 @@ def alive(pid):
     return stat is not None and stat[0] not in "ZX"
 
 
+def family_tree():
+    """{pid: [(a child's pid, its state)…]} of the whole machine."""
+    tree = {}
+    for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+        stat = proc_stat(pid)
+        if stat:
+            tree.setdefault(stat[1], []).append((pid, stat[0]))
+    return tree
+
+
 def children(pid):
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            stat = proc_stat(int(entry))
-            if stat and stat[1] == pid and stat[0] not in "ZX":
-                found.append(int(entry))
-    return sorted(found)
+    return [child for child, state in family_tree().get(pid, []) if state not in "ZX"]
 
 
 def descendants(pid):
-    found = []
-    for child in children(pid):
-        found += [child] + descendants(child)
-    return found
+    tree = family_tree()
+
+    def below(pid):
+        alive = [child for child, state in tree.get(pid, []) if state not in "ZX"]
+        return [one for child in alive for one in [child, *below(child)]]
+
+    return below(pid)
 
 
 def cpu_seconds(pid):
@@ -118,13 +159,12 @@ def is_pool_process(pid):
 
 def zombies(pid):
     """Descendants that are dead and were not waited for."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            stat = proc_stat(int(entry))
-            if stat and stat[1] == pid:
-                found += [int(entry)] if stat[0] in "ZX" else zombies(int(entry))
-    return sorted(found)
+    tree = family_tree()
+
+    def below(pid):
+        return [one for child, state in tree.get(pid, []) for one in ([child] if state in "ZX" else below(child))]
+
+    return sorted(below(pid))
 
 
 def packet_sockets():
@@ -381,6 +421,11 @@ class H2fpm(Server):
         pids = self.pool_pids()
         assert len(pids) == 1, "pool processes: %r" % pids
         return pids[0]
+
+    def connections(self):
+        """Inodes of the pool's ends of those that are open, over its Unix socket."""
+        rows = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
+        return {row[6] for row in rows if row[5] == "03" and row[7:] == [self.address]}
 
     def _pool_children(self, zygotes):
         sockets = packet_sockets()

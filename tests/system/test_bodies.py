@@ -10,7 +10,7 @@ import socket
 import pytest
 
 import fcgi
-from harness import Held, check_peak_memory, pattern, wait_until
+from harness import Held, check_peak_memory, pattern, wait_taken, wait_until
 
 MB = 1 << 20
 MEMORY_KIB = 32 * 1024
@@ -126,7 +126,8 @@ def test_slow_reader_that_leaves_frees_its_worker(h2fpm):
     server = h2fpm(pool={"pm.max_children": 1, "response.buffer_size": "256K", "response.spool_size": 0})
     slow = slow_reader(server, "/download.php?bytes=%d" % (20 * MB))
     waiting = server.start_get("/hello.php")
-    assert waiting.quiet(0.5)
+    wait_taken(waiting)
+    assert waiting.quiet(0.1)
     slow.close()
     assert waiting.read_response().body == b"Hello, world\n"
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import fcgi
-from harness import HERE, Held, cpu_seconds, free_port, wait_until
+from harness import HERE, Held, cpu_seconds, free_port, wait_taken, wait_until
 
 
 def mark(server, name, ms=0):
@@ -28,7 +28,7 @@ def test_client_that_leaves_while_queued_costs_no_worker(h2fpm, kind):
         conn = server.connect()
         conn.send(fcgi.request(mark(server, "left%d" % i), keep=bool(i % 2)))
         leaving.append(conn)
-    assert leaving[-1].quiet(0.3)
+    assert leaving[-1].quiet(0.3)  # in the queue
     for conn in leaving:
         conn.reset() if kind == "tcp-reset" else conn.close()
     stays = server.connect()
@@ -45,11 +45,12 @@ def test_client_that_leaves_nginx_while_queued_costs_no_worker(h2fpm, nginx):
     held = Held(server)
     uri = "/mark.php?dir=%s&id=left" % server.site.data
     clients = [subprocess.Popen(["curl", "-sk", "--http2", "-o", "/dev/null", front.url + uri]) for _ in range(5)]
-    time.sleep(0.5)  # no condition shows from outside that they are queued
+    wait_until(lambda: len(server.connections()) == 6, what="all are at the pool")
+    time.sleep(0.1)  # no condition shows from outside that they are queued
     for client in clients:
         client.kill()
         client.wait()
-    time.sleep(0.3)
+    wait_until(lambda: len(server.connections()) == 1, what="all have left")
     held.finish()
     assert server.get("/mark.php?dir=%s&id=after" % server.site.data).body == b"marked"
     assert marks(server) == ["after"]
@@ -98,7 +99,8 @@ def test_script_without_output_runs_on_and_the_worker_serves_again(h2fpm):
     held = Held(server)
     held.conn.close()
     waiting = server.start_get("/pid.php")
-    assert waiting.quiet(0.5)
+    wait_taken(waiting)
+    assert waiting.quiet(0.1)
     held.release()
     assert int(waiting.read_response().text) == held.pid
 
@@ -157,9 +159,10 @@ def test_idle_broker_rests_after_a_crowd_left(h2fpm):
     server = h2fpm(pool={"pm.max_children": 1})
     held = Held(server)
     conns = [server.start_get("/hello.php") for _ in range(100)]
-    assert conns[-1].quiet(0.3)
+    wait_taken(*conns)
     for conn in conns:
         conn.close()
+    wait_until(lambda: len(server.connections()) == 1, what="all have left")
     before = cpu_seconds(server.pool_pid)
     time.sleep(1)
     assert cpu_seconds(server.pool_pid) - before < 0.2, "busy over connections that are gone"

@@ -230,6 +230,7 @@ class MemoryCgroup:
         if parent is None:
             raise FileNotFoundError("no cgroup hierarchy with the memory controller is mounted")
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="h2fpm-test-", dir=parent))
+        self.dir.chmod(0o755)  # the pool's user reads the counter
         (self.dir / limit).write_text(str(LIMIT_BYTES))
         if (self.dir / swap).exists():
             (self.dir / swap).write_text("0" if limit == "memory.max" else str(LIMIT_BYTES))
@@ -266,6 +267,8 @@ def confined(memory_cgroup, h2fpm):
     def start(**pool):
         server = h2fpm(pool=pool, main={"watchdog.timeout": "60s"}, preexec=memory_cgroup.enter)
         server.site.script("hog.php", HOG)
+        fds = pathlib.Path("/proc/%d/fd" % server.pool_pid)
+        assert [fd for fd in fds.iterdir() if memory_cgroup.dir in fd.readlink().parents], "it reads no counter of ours"
         return server
 
     return start

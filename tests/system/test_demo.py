@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import pytest
+from harness import free_port
 
 pytestmark = pytest.mark.alone
 
@@ -20,12 +21,6 @@ BINARY = pathlib.Path(os.environ.get("H2FPM", ROOT / "build" / "h2fpm")).resolve
 SCRIPT = ROOT / "etc" / "demo" / "run.sh"
 START_S = 40
 STOP_S = 20
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def processes():
@@ -55,6 +50,13 @@ def await_true(condition, timeout_s, what):
     while not condition():
         assert time.monotonic() < deadline, "waited %d s for: %s" % (timeout_s, what)
         time.sleep(0.05)
+
+
+def name_of(pid):
+    try:
+        return pathlib.Path("/proc/%d/comm" % pid).read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # it has ended: what the script waits with does
 
 
 class Demo:
@@ -91,8 +93,7 @@ class Demo:
 
     def named(self, name):
         """The oldest of the family with this command name."""
-        pids = [pid for pid in self.family
-                if pathlib.Path("/proc/%d/comm" % pid).read_text().strip() == name]
+        pids = [pid for pid in self.family if name_of(pid) == name]
         assert pids, "no %s among %s" % (name, self.family)
         return min(pids)
 
@@ -256,7 +257,8 @@ def test_a_taken_port_is_told_and_nothing_is_left(demo):
         assert running.await_end() == 1
     assert "port %d is taken" % port in running.said
     assert re.search(r"PORT=\d+ make run", running.said)
-    assert set(pathlib.Path("/tmp").glob("h2fpm-demo.*")) <= before
+    left = set(pathlib.Path("/tmp").glob("h2fpm-demo.*")) - before  # or of another demo, which ends, too
+    await_true(lambda: not any(path.exists() for path in left), 60, "the end of %s" % left)
 
 
 def test_a_port_that_is_no_number_is_told(demo):

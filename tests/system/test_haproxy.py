@@ -18,7 +18,6 @@ from http2 import Http2
 
 # What holds for every front end holds for this one, too.
 from test_frontends import (  # noqa: F401
-    connections,
     data,
     test_answer_that_is_cut,
     test_client_that_leaves_in_mid_answer,
@@ -107,7 +106,7 @@ def test_many_streams_over_few_connections(front, server):
     def watch():
         nonlocal peak
         while not done.wait(0.005):
-            peak = max(peak, connections(server))
+            peak = max(peak, len(server.connections()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -181,7 +180,7 @@ def test_haproxy_is_told_what_a_connection_takes(h2fpm, haproxy):
     names = ["g%d" % n for n in range(6)]
     streams = [http2.get("/gate.php?dir=%s&id=%s" % (data, name)) for name in names]
     wait_until(lambda: len(started(data, "g?")) == 6, what="all run")
-    assert connections(server) == 1
+    assert len(server.connections()) == 1
     for name in names:
         (data / (name + ".go")).touch()
     assert all(body.startswith(b"passed") for body in http2.wait(*streams))

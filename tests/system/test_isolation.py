@@ -295,7 +295,13 @@ def start_in_background(server, name, how=""):
 
 
 def wait_gone(pids):
-    wait_until(lambda: not [pid for pid in pids if alive(pid)], what="none of %r" % pids)
+    def left():
+        return {pid: (pathlib.Path("/proc/%d/cmdline" % pid).read_bytes()[:80], proc_stat(pid)) for pid in pids if alive(pid)}
+
+    try:
+        wait_until(lambda: not [pid for pid in pids if alive(pid)], what="none of %r" % pids)
+    except AssertionError as error:
+        raise AssertionError(left()) from error
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 import fcgi
-from harness import Held, Site, alive
+from harness import Held, Site, alive, wait_taken
 
 
 def send_as_far_as_it_goes(conn, data):
@@ -73,7 +73,7 @@ def test_full_queue_is_503_with_retry_after(h2fpm):
     server = h2fpm(pool={"pm.max_children": 1, "queue.max": 3})
     held = Held(server)
     waiting = [server.start_get("/hello.php") for _ in range(3)]
-    assert waiting[-1].quiet(0.3)
+    wait_taken(*waiting)
     refused = server.get("/hello.php")
     assert refused.complete and refused.status == 503 and int(refused.headers["retry-after"]) > 0
     held.finish()
@@ -250,7 +250,7 @@ def test_file_that_appears_while_the_request_waits_is_not_run(h2fpm):
     with server.connect() as conn:
         params = server.params("/up/late.jpg/x.php", "POST", CONTENT_LENGTH="1")
         conn.send(fcgi.begin(1) + fcgi.stream(fcgi.PARAMS, 1, fcgi.pairs(params)))
-        conn.quiet(0.2)
+        wait_taken(conn)
         server.site.script("up/late.jpg", "<?php echo 'evil ran';")
         conn.send(fcgi.stream(fcgi.STDIN, 1, b"x"))
         response = conn.read_response()
@@ -281,7 +281,7 @@ def test_refusals_are_logged_in_the_access_log(h2fpm):
     server = h2fpm(pool={"pm.max_children": 1, "queue.max": 1, "request.max_body": "10"})
     held = Held(server)
     waiting = server.start_get("/hello.php")
-    assert waiting.quiet(0.3)
+    wait_taken(waiting)
     assert server.get("/hello.php?full").status == 503
     assert server.post("/hash.php", b"x" * 11).status == 413
     held.finish()

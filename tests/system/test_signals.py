@@ -7,7 +7,7 @@ import time
 import pytest
 
 import fcgi
-from harness import Held, alive, wait_until
+from harness import Held, alive, wait_taken, wait_until
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
@@ -66,7 +66,7 @@ def test_quit_finishes_what_runs_and_what_waits(h2fpm):
     waiting = [server.start_get("/hello.php") for _ in range(3)]
     fresh.send(fcgi.record(fcgi.GET_VALUES, 0, fcgi.pairs({"FCGI_MAX_REQS": ""})))
     assert fresh.read_record()[0] == fcgi.GET_VALUES_RESULT  # it is accepted
-    assert waiting[-1].quiet(0.3)
+    wait_taken(*waiting)
     server.seen.update(server.workers())
     server.process.send_signal(signal.SIGQUIT)
 

@@ -360,7 +360,8 @@ def test_max_requests_is_exact(h2fpm):
         pids = [conn.request(server.params("/pid.php")).text for _ in range(60)]
     counts = collections.Counter(pids)
     assert all(count <= 5 for count in counts.values()), counts
-    assert sum(count == 5 for count in counts.values()) >= len(counts) - 2, counts
+    # but of the two, and of those that are to replace them
+    assert sum(count == 5 for count in counts.values()) >= len(counts) - 4, counts
 
 
 def test_max_requests_fails_nothing_under_load(h2fpm):
