@@ -190,6 +190,9 @@ void intake_stdin(struct request *r, const uint8_t *data, size_t len)
 	}
 	if (store_body(r, data, len)) {
 		request_on_progress(r);
+		/* HAProxy 2.6 sends no end where the browser tells its own later. */
+		if (r->params_done && r->meta.content_length >= 0 && r->body.size_bytes >= r->meta.content_length)
+			request_enqueue(r);
 		return;
 	}
 	log_limited(&b->spool_gate, 1000, LOG_LEVEL_ERROR, "cannot store a request body in request.spool_dir %s: %s",

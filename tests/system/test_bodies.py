@@ -264,3 +264,15 @@ def test_held_worker_and_large_answer_side_by_side(h2fpm):
     got = server.get("/download.php?bytes=%d" % (5 * MB))
     assert got.body == pattern(5 * MB)
     assert b"passed" in held.finish().body
+
+
+def test_body_is_complete_without_its_end_record(h2fpm):
+    """HAProxy leaves it out where the browser tells the end by itself."""
+    server = h2fpm()
+    params = server.params("/hash.php", "POST", CONTENT_LENGTH="100000")
+    with server.connect() as conn:
+        for _ in range(2):
+            conn.send(fcgi.begin(1) + fcgi.stream(fcgi.PARAMS, 1, fcgi.pairs(params)))
+            conn.send(fcgi.stream(fcgi.STDIN, 1, b"x" * 100000, end=False))
+            assert conn.read_response().text.split()[0] == "100000"
+            conn.send(fcgi.record(fcgi.STDIN, 1))  # late, and harmless
