@@ -215,7 +215,9 @@ class HaproxyExample(ExampleServer):
         super()._start(server)
 
     def tell(self, command):
-        """What it answers on its socket for administrators."""
+        """What it answers on its socket for administrators, which gets its name a
+        moment after the ports are open."""
+        wait_until((self.dir / "admin.sock").exists, what="HAProxy's admin socket")
         with socket.socket(socket.AF_UNIX) as admin:
             admin.settimeout(10)
             admin.connect(str(self.dir / "admin.sock"))

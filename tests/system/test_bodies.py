@@ -132,11 +132,11 @@ def test_slow_reader_that_leaves_frees_its_worker(h2fpm):
     assert waiting.read_response().body == b"Hello, world\n"
 
 
-def stalled_uploads(server, count):
+def stalled_uploads(server, count, size=1000):
     conns = []
     for _ in range(count):
         conn = server.connect()
-        params = server.params("/hash.php", "POST", CONTENT_LENGTH="1000")
+        params = server.params("/hash.php", "POST", CONTENT_LENGTH=str(size))
         conn.send(fcgi.begin(1) + fcgi.stream(fcgi.PARAMS, 1, fcgi.pairs(params)) + fcgi.record(fcgi.STDIN, 1, b"x"))
         conns.append(conn)
     return conns
@@ -177,7 +177,7 @@ def spooled(server):
 
 def test_spool_file_is_unlinked_and_in_the_spool_directory(h2fpm):
     server = h2fpm(pool={"request.buffer_size": "16K"})
-    (conn,) = stalled_uploads(server, 1)
+    (conn,) = stalled_uploads(server, 1, 60000)
     conn.send(fcgi.stream(fcgi.STDIN, 1, b"x" * 50000, end=False))
     wait_until(lambda: spooled(server), what="a spooled body")
     assert list(server.site.spool.iterdir()) == []
