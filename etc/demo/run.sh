@@ -21,8 +21,11 @@ say() {
 	printf '%s\n' "$*"
 }
 
+# Our own words; what the shell itself says of jobs that end is silenced later.
+exec {words}>&2
+
 complain() {
-	printf 'h2fpm demo: %s\n' "$*" >&2
+	printf 'h2fpm demo: %s\n' "$*" >&"$words"
 }
 
 alive() {
@@ -61,7 +64,7 @@ on_signal() {
 # What a process that should still be running has said last.
 last_words() {
 	local file=$dir/$1.log
-	[[ -s $file ]] && tail -n 5 -- "$file" | sed "s/^/    /" >&2
+	[[ -s $file ]] && tail -n 5 -- "$file" | sed "s/^/    /" >&"$words"
 }
 
 port_taken() {
@@ -109,7 +112,7 @@ write_nginx_conf() {
 # order of stopping is ours; with a TERM from the kernel should this script be
 # killed outright. $! is the program's own process id: both helpers exec.
 start() {
-	setpriv --pdeathsig TERM setsid env --default-signal "$@" </dev/null &
+	setpriv --pdeathsig TERM setsid env --default-signal "$@" </dev/null {words}>&- &
 }
 
 died() {
@@ -158,20 +161,19 @@ h2fpm_pid=$!
 start nginx -p "$dir" -c "$dir/nginx.conf" -e "$dir/nginx.log" >"$dir/nginx.out" 2>&1
 nginx_pid=$!
 wait_until_it_answers
+exec 2>/dev/null
 
-# One that dies while this is said is told of by the shell itself, and "wait -n"
-# does not know it any more: hence the silence, and the look twice a second.
-{
-	say
-	say "  https://localhost:$port"
-	say
-	say '  The certificate is self-made: the browser will ask once. Ctrl-C stops everything.'
-	say "  Access log (until then): $H2FPM_ACCESS_LOG"
-	say
+say
+say "  https://localhost:$port"
+say
+say '  The certificate is self-made: the browser will ask once. Ctrl-C stops everything.'
+say "  Access log (until then): $H2FPM_ACCESS_LOG"
+say
 
-	while alive "$h2fpm_pid" && alive "$nginx_pid"; do
-		sleep 0.5 &
-		wait -n "$h2fpm_pid" "$nginx_pid" $!
-	done
-} 2>/dev/null
+# Of one that has died while this was said "wait -n" does not know any more:
+# hence the look twice a second.
+while alive "$h2fpm_pid" && alive "$nginx_pid"; do
+	sleep 0.5 &
+	wait -n "$h2fpm_pid" "$nginx_pid" $!
+done
 check_alive
